@@ -7,6 +7,7 @@
 
 #include "base/philox.h"
 #include "kernels/method.h"
+#include "kernels/split_keys.h"
 
 namespace allot::kernels {
 
@@ -33,6 +34,11 @@ struct AttentionParams {
   const void* query = nullptr;      // [num_queries, num_q_heads, head_dim], row stride query_stride elements
   int64_t query_stride = 0;         // elements between consecutive queries; >= num_q_heads * head_dim
   const void* key_pages = nullptr;  // [num_pages, num_kv_heads, page_size, head_dim]
+  // Where set, keys are these and key_pages and query are not read. Scores are then those of the high planes,
+  // and draws are made by their probabilities p~. With a low plane the rows read are corrected by the ratio
+  // estimator: out = sum(w r v) / sum(w r), with the weight w of a row by p~ and r = exp(score - score of the
+  // high plane). On CUDA only.
+  SplitKeys split = {};
   const void* value_pages = nullptr;  // [num_pages, num_kv_heads, page_size, head_dim]
   // [num_pages, num_kv_heads, page_size] norms of the vectors in value_pages (rotate_and_store writes them);
   // null unless uses_value_norms(method).

@@ -45,6 +45,8 @@ void attend(const AttentionParams& params, int num_threads, Isa isa) {
   if (params.dtype == DType::kFloat16) {
     throw Unsupported("attention: float16 has CUDA kernels only; on the CPU use bfloat16 or float32");
   }
+  if (params.split.high != nullptr)
+    throw Unsupported("attention: split keys have CUDA kernels only; on the CPU use 16-bit or 32-bit keys");
   const std::vector<Item> items = make_items(params, num_threads);
   const auto attend_item = kernels_of(isa).attend;
   ThreadPool::of_this_thread().for_each(static_cast<int64_t>(items.size()), num_threads, [&](int64_t i) {

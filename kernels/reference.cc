@@ -27,11 +27,15 @@ double query_element(const AttentionParams& p, const Row& row, int32_t head, int
   return element(p.query, p.dtype, token * p.query_stride + int64_t{head} * p.head_dim + i);
 }
 
+// Row of token `key` among the cached vectors of all pages, for the row's KV head.
+int64_t cached_row(const AttentionParams& p, const Row& row, int32_t key) {
+  const int64_t page = p.page_table[row.sequence * p.max_pages + key / p.page_size];
+  return (page * p.num_kv_heads + row.head / group_size(p)) * p.page_size + key % p.page_size;
+}
+
 // Element i of the cached vector of token `key` in `pages` for the row's KV head.
 double cached_element(const AttentionParams& p, const void* pages, const Row& row, int32_t key, int32_t i) {
-  const int64_t page = p.page_table[row.sequence * p.max_pages + key / p.page_size];
-  const int64_t vector = (page * p.num_kv_heads + row.head / group_size(p)) * p.page_size + key % p.page_size;
-  return element(pages, p.dtype, vector * p.head_dim + i);
+  return element(pages, p.dtype, cached_row(p, row, key) * p.head_dim + i);
 }
 
 std::vector<double> cached_vectors(const AttentionParams& p, const void* pages, const Row& row) {
@@ -55,10 +59,50 @@ int32_t bernoulli_successes(const AttentionParams& p, const DrawRow& draws, int3
   return successes;
 }
 
+// Of split keys: the score of each key by its high plane, and what the low plane adds to it.
+struct SplitScores {
+  std::vector<double> high, low;
+};
+
+SplitScores split_scores(const AttentionParams& p, const Row& row) {
+  const int64_t query_row = (p.query_start[row.sequence] + row.query) * p.num_q_heads + row.head;
+  const int8_t* const query = p.split.query + 2 * query_row * p.head_dim;
+  const double query_unit = p.split.query_units[query_row] * static_cast<double>(p.scale);
+  SplitScores result;
+  for (int32_t key = 0; key < visible_keys(p, row); ++key) {
+    const int64_t at = cached_row(p, row, key);
+    const auto of_block = static_cast<int32_t>(at % kSplitBlockKeys);
+    const char* const block =
+        static_cast<const char*>(p.split.high) + at / kSplitBlockKeys * split_block_bytes(p.head_dim);
+    const auto* const high = reinterpret_cast<const int8_t*>(block + split_high_offset(p.head_dim, of_block));
+    float unit = 0;
+    std::memcpy(&unit, block + split_unit_offset(p.head_dim, of_block), sizeof(unit));
+    int64_t by_high = 0, by_low = 0;
+    for (int32_t i = 0; i < p.head_dim; ++i) {
+      const int32_t element = 256 * query[i] + query[p.head_dim + i];
+      by_high += element * high[i];
+      if (p.split.low != nullptr) by_low += element * p.split.low[at * p.head_dim + i];
+    }
+    result.high.push_back(static_cast<double>(by_high) / 256 * query_unit * unit);
+    result.low.push_back(static_cast<double>(by_low) / 65536 * query_unit * unit);
+  }
+  return result;
+}
+
+// Corrects the weights of the rows drawn by the high planes of split keys.
+void correct(const AttentionParams& p, const Row& row, std::vector<Selected>& selected) {
+  const SplitScores by = split_scores(p, row);
+  double before = 0, after = 0;
+  for (Selected& pick : selected) {
+    before += pick.weight;
+    after += pick.weight *= std::exp(by.low[pick.key]);
+  }
+  for (Selected& pick : selected) pick.weight *= before / after;
+}
+
 // Norm of the cached value of token `key`, as the launch has it, for the row's KV head.
 double value_norm(const AttentionParams& p, const Row& row, int32_t key) {
-  const int64_t page = p.page_table[row.sequence * p.max_pages + key / p.page_size];
-  return p.value_norms[(page * p.num_kv_heads + row.head / group_size(p)) * p.page_size + key % p.page_size];
+  return p.value_norms[cached_row(p, row, key)];
 }
 
 using Select = void (*)(const SharedRows&, const Choice&, const DrawRow&, std::vector<double>&);
@@ -166,6 +210,7 @@ std::vector<double> score_query(const AttentionParams& p, const Row& row) {
 }
 
 std::vector<double> scores(const AttentionParams& p, const Row& row) {
+  if (p.split.high != nullptr) return split_scores(p, row).high;
   const std::vector<double> query = score_query(p, row);
   std::vector<double> result(visible_keys(p, row));
   for (int32_t key = 0; key < static_cast<int32_t>(result.size()); ++key) {
@@ -219,7 +264,10 @@ std::vector<Selected> select(const AttentionParams& p, const Row& row) {
   const SharedRows rows{
       .p = probabilities, .groups = heads.groups, .heads = heads.per_group, .keys = keys, .norms = norms};
   const std::vector<double> weights = weights_of(rows, selection, draws);
-  return selected_of(std::span(weights).subspan(size_t(row.head - heads.first) * size_t(keys), size_t(keys)));
+  std::vector<Selected> selected =
+      selected_of(std::span(weights).subspan(size_t(row.head - heads.first) * size_t(keys), size_t(keys)));
+  if (p.split.low != nullptr) correct(p, row, selected);
+  return selected;
 }
 
 std::vector<double> attend(const AttentionParams& p) {

@@ -33,7 +33,7 @@ DrawRow draw_row(const AttentionParams& params, const Row& row);
 // The row's query after the score stage [head_dim]: the query itself, or its Bernoulli
 // estimate (equations 8-13).
 std::vector<double> score_query(const AttentionParams& params, const Row& row);
-// Scores before the softmax [visible keys], scaled.
+// Scores before the softmax [visible keys], scaled; of split keys by their high planes.
 std::vector<double> scores(const AttentionParams& params, const Row& row);
 // softmax(scores).
 std::vector<double> softmax(std::span<const double> scores);
@@ -52,7 +52,8 @@ struct Selection {
 };
 std::vector<Selected> select(std::span<const double> probabilities, const Selection& selection,
                              const DrawRow& draws);
-// The same for a row of a launch, together with the heads that the estimator lets choose with it.
+// The same for a row of a launch, together with the heads that the estimator lets choose with it. Where the
+// keys are split, weights are corrected by their low planes.
 std::vector<Selected> select(const AttentionParams& params, const Row& row);
 
 // Output of every row of the launch [num_queries, num_q_heads, head_dim]. Checks as validate() does; does

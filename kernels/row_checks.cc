@@ -70,4 +70,34 @@ RowCheck check_fields(const DivergenceParams& p, const RowPlace& place) {
   return check;
 }
 
+namespace {
+
+void check_head_dim(const RowCheck& check, int32_t head_dim) {
+  if (!can_split(head_dim)) check.refuse("head_dim is {}; expected a power of two from 8 to 256", head_dim);
+}
+
+}  // namespace
+
+RowCheck check_fields(const StoreSplitKeysParams& p, const RowPlace& place) {
+  const RowCheck check("store_split_keys", place);
+  check.rows("tokens", p.tokens);
+  check.size("num_kv_heads", p.num_kv_heads, 1);
+  check_head_dim(check, p.head_dim);
+  if (p.page_size < kSplitBlockKeys || p.page_size % kSplitBlockKeys != 0)
+    check.refuse("page_size is {}; expected a multiple of {}", p.page_size, kSplitBlockKeys);
+  check.size("key_stride", p.key_stride, int64_t{p.num_kv_heads} * p.head_dim);
+  if (p.tokens > 0) check.pointers({{"keys", p.keys}, {"high", p.high}, {"slots", p.slots}});
+  return check;
+}
+
+RowCheck check_fields(const SplitQueriesParams& p, const RowPlace& place) {
+  const RowCheck check("split_queries", place);
+  check.rows("tokens", p.tokens);
+  check.size("num_q_heads", p.num_q_heads, 1);
+  check_head_dim(check, p.head_dim);
+  check.size("query_stride", p.query_stride, int64_t{p.num_q_heads} * p.head_dim);
+  if (p.tokens > 0) check.pointers({{"queries", p.queries}, {"planes", p.planes}, {"units", p.units}});
+  return check;
+}
+
 }  // namespace allot::kernels

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "kernels/rows.h"
+#include "kernels/split_keys.h"
 
 namespace allot::kernels {
 
@@ -63,5 +64,7 @@ RowCheck check_fields(const ValueNormsParams& params, const RowPlace& place);
 RowCheck check_fields(const SiluAndMultiplyParams& params, const RowPlace& place);
 RowCheck check_fields(const EmbeddingParams& params, const RowPlace& place);
 RowCheck check_fields(const DivergenceParams& params, const RowPlace& place);
+RowCheck check_fields(const StoreSplitKeysParams& params, const RowPlace& place);
+RowCheck check_fields(const SplitQueriesParams& params, const RowPlace& place);
 
 }  // namespace allot::kernels

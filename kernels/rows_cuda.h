@@ -41,6 +41,11 @@ void rotate_and_store_cuda(const RotaryParams& params, const DeviceLimits& limit
 // A slot outside the pool: nothing is stored.
 void store_value_norms_cuda(const ValueNormsParams& params, const DeviceLimits& limits, CudaStream stream);
 
+// Equal to the CPU's to the bit. head_dim 64 or 128, bfloat16 or float16; vectors, planes and strides in
+// multiples of 16 bytes. A slot outside the pool: nothing is stored.
+void store_split_keys_cuda(const StoreSplitKeysParams& params, const DeviceLimits& limits, CudaStream stream);
+void split_queries_cuda(const SplitQueriesParams& params, const DeviceLimits& limits, CudaStream stream);
+
 void silu_and_multiply_cuda(const SiluAndMultiplyParams& params, const DeviceLimits& limits,
                             CudaStream stream);
 

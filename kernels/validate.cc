@@ -113,8 +113,13 @@ void validate(const AttentionParams& p) {
     }
   }
   if (p.query_start[p.batch] == 0) return;
-  check_pointer(p.query, "query");
-  check_pointer(p.key_pages, "key_pages");
+  if (p.split.high == nullptr) check_pointer(p.query, "query");
+  if (p.split.high == nullptr) {
+    check_pointer(p.key_pages, "key_pages");
+  } else {
+    check_pointer(p.split.query, "split.query");
+    check_pointer(p.split.query_units, "split.query_units");
+  }
   check_pointer(p.value_pages, "value_pages");
   check_pointer(p.page_table, "page_table");
   check_pointer(p.out, "out");

@@ -21,6 +21,7 @@ int run_bench_attention(std::span<const std::string> arguments) {
   std::string what = "attention";
   std::string shapes;
   std::string estimators;
+  std::string keys = "16-bit";
   std::string layout = "both";
   std::string dtype = "bfloat16";
   bool no_peers = false;
@@ -32,6 +33,10 @@ int run_bench_attention(std::span<const std::string> arguments) {
   set.text("shapes", &shapes, "NAME,...", "shapes to measure, by the names in the table; all without it");
   set.text("estimators", &estimators, "NAME,...", "estimators to measure; all without it");
   set.suggest("estimators", kernels::estimator_names(true));
+  set.text(
+      "keys", &keys, "FORMAT,...",
+      "keys of allot's sampling kernels: 16-bit, split (two planes of 8 bits, the low one read for the rows "
+      "drawn), high (one plane); a row for each");
   set.choice("layout", &layout, {"paged", "contiguous", "both"},
              "cache of allot's kernels: shuffled pages, one page a sequence, or a row for each");
   set.integer("page-size", &workload.page_size, 16, 1 << 20, "TOKENS", "tokens of a page, a multiple of 16");
@@ -53,6 +58,7 @@ int run_bench_attention(std::span<const std::string> arguments) {
   }
   workload.shapes = select_shapes(shapes);
   workload.estimators = select_estimators(estimators);
+  workload.key_formats = select_key_formats(keys);
   workload.with_peers = !no_peers;
   workload.paged = layout != "contiguous";
   workload.contiguous = layout != "paged";

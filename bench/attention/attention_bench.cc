@@ -120,7 +120,12 @@ class ShapeRun {
       for (const Peer& peer : batch_.peers()) time_peer(peer, exact_fault);
     }
     for (const Layout& layout : layouts_) {
-      for (const kernels::Estimator estimator : workload_.estimators) time_own(estimator, layout);
+      for (const kernels::Estimator estimator : workload_.estimators) {
+        for (const KeyFormat keys : workload_.key_formats) {
+          const bool is_exact = !kernels::row_of(estimator).samples;
+          if (!is_exact || keys == KeyFormat::kSixteenBits) time_own(estimator, keys, layout);
+        }
+      }
     }
     return failures_;
   }
@@ -131,7 +136,8 @@ class ShapeRun {
     layouts_.push_back({std::move(name), std::move(plan), pages});
   }
 
-  std::unique_ptr<OwnLaunch> launch(const Layout& layout, const kernels::AttentionMethod& method) const {
+  std::unique_ptr<OwnLaunch> launch(const Layout& layout, const kernels::AttentionMethod& method,
+                                    KeyFormat keys = KeyFormat::kSixteenBits) const {
     return std::make_unique<OwnLaunch>(Batch{.shape = &shape_,
                                              .lengths = lengths_,
                                              .budgets = budgets_,
@@ -140,7 +146,7 @@ class ShapeRun {
                                              .key_pages = layout.pages.keys,
                                              .value_pages = layout.pages.values,
                                              .plan = &layout.plan},
-                                       method, torch_.stream());
+                                       method, keys, torch_.stream());
   }
 
   // The output that all others are compared with; on a fault there is none, and the fault is returned.
@@ -192,11 +198,12 @@ class ShapeRun {
     return false;
   }
 
-  void time_own(kernels::Estimator estimator, const Layout& layout) {
+  void time_own(kernels::Estimator estimator, KeyFormat keys, const Layout& layout) {
     Row row = empty_row_;
     row.engine = "allot";
     row.kernel = kernels::name(estimator);
     row.cache = layout.name;
+    if (keys != KeyFormat::kSixteenBits) row.cache += fmt::format(", keys {}", name(keys));
     const bool is_exact = !kernels::row_of(estimator).samples;
     if (!is_exact) {
       row.fewest_samples = shape_.fewest_samples;
@@ -217,7 +224,7 @@ class ShapeRun {
       return;
     }
     try {
-      measure_own(method, layout, row);
+      measure_own(method, keys, layout, row);
     } catch (const std::exception& error) {
       row.microseconds.reset();
       row.note = "failed: " + first_line(error.what());
@@ -226,8 +233,9 @@ class ShapeRun {
     report(row);
   }
 
-  void measure_own(const kernels::AttentionMethod& method, const Layout& layout, Row& row) const {
-    const auto own = launch(layout, method);
+  void measure_own(const kernels::AttentionMethod& method, KeyFormat keys, const Layout& layout,
+                   Row& row) const {
+    const auto own = launch(layout, method, keys);
     own->queue();
     if (!sound(*own, method, row)) return;
     take_time([&own] { own->queue(); }, row);

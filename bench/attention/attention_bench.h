@@ -15,6 +15,7 @@ namespace allot::bench::attention {
 struct AttentionWorkload {
   std::vector<Shape> shapes;
   std::vector<kernels::Estimator> estimators;
+  std::vector<KeyFormat> key_formats = {KeyFormat::kSixteenBits};
   bool with_peers = true;
   bool paged = true;       // pages of page_size tokens, shuffled
   bool contiguous = true;  // one page a sequence

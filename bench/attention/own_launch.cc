@@ -60,7 +60,8 @@ DeviceBytes norms_of(const Batch& batch, const kernels::DeviceLimits& limits, cu
 
 }  // namespace
 
-OwnLaunch::OwnLaunch(const Batch& batch, const kernels::AttentionMethod& method, cudaStream_t stream)
+OwnLaunch::OwnLaunch(const Batch& batch, const kernels::AttentionMethod& method, KeyFormat keys,
+                     cudaStream_t stream)
     : stream_(stream),
       limits_(limits_of_current_device()),
       bounds_{.num_queries = batch.shape->batch,
@@ -73,6 +74,10 @@ OwnLaunch::OwnLaunch(const Batch& batch, const kernels::AttentionMethod& method,
       budgets_(to_device<int32_t>(batch.budgets)),
       draws_(draws_of(batch.shape->batch)),
       value_norms_(0),
+      high_(0),
+      low_(0),
+      query_planes_(0),
+      query_units_(0),
       out_(output_bytes(batch)),
       workspace_(0) {
   // All bits set are a NaN, so an element that is never written shows.
@@ -102,10 +107,51 @@ OwnLaunch::OwnLaunch(const Batch& batch, const kernels::AttentionMethod& method,
     value_norms_ = norms_of(batch, limits_, stream);
     params_.value_norms = static_cast<const float*>(value_norms_.data());
   }
+  if (keys != KeyFormat::kSixteenBits) split_keys(batch, keys == KeyFormat::kSplit);
   workspace_ = DeviceBytes(kernels::cuda_workspace_bytes(params_, bounds_, limits_));
 }
 
+void OwnLaunch::split_keys(const Batch& batch, bool with_low_plane) {
+  const Shape& shape = *batch.shape;
+  const int64_t vectors = batch.plan->num_pages * shape.num_kv_heads * batch.plan->page_size;
+  std::vector<int64_t> each(static_cast<size_t>(vectors));
+  std::iota(each.begin(), each.end(), 0);
+  const DeviceBytes slots = to_device<int64_t>(each);
+  high_ = DeviceBytes(
+      static_cast<size_t>(vectors / kernels::kSplitBlockKeys * kernels::split_block_bytes(shape.head_dim)));
+  if (with_low_plane) low_ = DeviceBytes(static_cast<size_t>(vectors * shape.head_dim));
+  kernels::store_split_keys_cuda({.tokens = vectors,
+                                  .num_kv_heads = 1,
+                                  .head_dim = shape.head_dim,
+                                  .dtype = batch.dtype,
+                                  .keys = batch.key_pages,
+                                  .key_stride = shape.head_dim,
+                                  .high = high_.data(),
+                                  .low = static_cast<int8_t*>(low_.data()),
+                                  .num_pages = vectors / kernels::kSplitBlockKeys,
+                                  .page_size = kernels::kSplitBlockKeys,
+                                  .slots = static_cast<const int64_t*>(slots.data())},
+                                 limits_, stream_);
+  check(cudaStreamSynchronize(stream_), "split the keys");
+  const int64_t queries = int64_t{shape.batch} * shape.num_q_heads;
+  query_planes_ = DeviceBytes(static_cast<size_t>(2 * queries * shape.head_dim));
+  query_units_ = DeviceBytes(static_cast<size_t>(queries) * sizeof(float));
+  split_queries_ = {.tokens = shape.batch,
+                    .num_q_heads = shape.num_q_heads,
+                    .head_dim = shape.head_dim,
+                    .dtype = batch.dtype,
+                    .queries = params_.query,
+                    .query_stride = params_.query_stride,
+                    .planes = static_cast<int8_t*>(query_planes_.data()),
+                    .units = static_cast<float*>(query_units_.data())};
+  params_.split = {.high = high_.data(),
+                   .low = static_cast<const int8_t*>(low_.data()),
+                   .query = split_queries_.planes,
+                   .query_units = split_queries_.units};
+}
+
 void OwnLaunch::queue() const {
+  if (params_.split.high != nullptr) kernels::split_queries_cuda(split_queries_, limits_, stream_);
   kernels::attend_cuda(params_, bounds_, limits_, {workspace_.data(), workspace_.size()}, stream_);
 }
 

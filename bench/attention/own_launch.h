@@ -25,10 +25,11 @@ struct Batch {
 
 class OwnLaunch {
  public:
-  // Throws what cuda_workspace_bytes throws.
-  OwnLaunch(const Batch& batch, const kernels::AttentionMethod& method, cudaStream_t stream);
+  // Keys as they are, or split into planes of 8 bits (kernels/split_keys.h), of which the low one may be left
+  // out. Throws what cuda_workspace_bytes throws.
+  OwnLaunch(const Batch& batch, const kernels::AttentionMethod& method, KeyFormat keys, cudaStream_t stream);
 
-  // Queues the step on the stream.
+  // Queues the step on the stream; where keys are split, queries are split by it.
   void queue() const;
   // Waits, and throws what check_cuda throws.
   void check_result() const;
@@ -36,6 +37,8 @@ class OwnLaunch {
   const void* output() const { return out_.data(); }
 
  private:
+  void split_keys(const Batch& batch, bool with_low_plane);
+
   cudaStream_t stream_;
   kernels::DeviceLimits limits_;
   kernels::LaunchBounds bounds_;
@@ -44,9 +47,11 @@ class OwnLaunch {
   DeviceBytes lengths_;
   DeviceBytes budgets_;
   DeviceBytes draws_;
-  DeviceBytes value_norms_;  // empty where the method has no use for them
+  DeviceBytes value_norms_;                              // empty where the method has no use for them
+  DeviceBytes high_, low_, query_planes_, query_units_;  // empty where keys are not split
   DeviceBytes out_;
   kernels::AttentionParams params_;
+  kernels::SplitQueriesParams split_queries_;
   DeviceBytes workspace_;
 };
 

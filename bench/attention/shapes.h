@@ -25,6 +25,17 @@ struct Shape {
   bool ragged() const { return shortest != longest; }
 };
 
+// How the keys of a launch are stored.
+enum class KeyFormat : uint8_t {
+  kSixteenBits,
+  kSplit,     // in two planes of 8 bits, the low one of which is read for the rows drawn
+  kHighPlane  // in one plane of 8 bits
+};
+inline constexpr std::string_view kKeyFormats[] = {"16-bit", "split", "high"};
+constexpr std::string_view name(KeyFormat format) {
+  return kKeyFormats[static_cast<size_t>(format)];
+}
+
 // The shapes that docs/internals/kernels.md reports, in its order.
 std::vector<Shape> standard_shapes();
 
@@ -35,6 +46,9 @@ std::vector<Shape> select_shapes(std::string_view names);
 // The estimators called `names`, separated by commas; all when `names` is empty.
 // Throws UsageError for an unknown name, and for an estimator without a CUDA kernel.
 std::vector<kernels::Estimator> select_estimators(std::string_view names);
+
+// The key formats called `names`, separated by commas. Throws UsageError for an unknown name.
+std::vector<KeyFormat> select_key_formats(std::string_view names);
 
 // [batch] keys of each sequence and [batch] samples of each sequence: the same numbers on every call.
 std::vector<int32_t> lengths_of(const Shape& shape);

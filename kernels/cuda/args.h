@@ -79,6 +79,8 @@ inline constexpr int32_t kWarpGroupKeys = 1024;
 inline constexpr int32_t kShortTiles = 4;
 // Most blocks that may share a row, each with its own contiguous part of the entries.
 inline constexpr int32_t kMaxParts = 16;
+// Floats behind a part's sums for that of its weights, where these are corrected.
+inline constexpr int32_t kWeightSumRoom = 8;
 // No row of value_pages: a launch has fewer.
 inline constexpr uint32_t kNoRow = 0xFFFFFFFF;
 
@@ -194,7 +196,7 @@ struct Args {
   TileStats* stats;       // [pass_queries, num_q_heads, row_tiles]
   uint16_t* weights;      // [pass_queries, num_q_heads, row_tiles, kScoreTile] half precision, in stage order
   NormStats* norm_stats;  // [pass_queries, num_q_heads, row_tiles]; null where no such sums are needed
-  float* partial;         // [pass_queries, num_q_heads, parts, head_dim]
+  float* partial;         // [pass_queries, num_q_heads, parts, head_dim], or kWeightSumRoom more
   int32_t* arrivals;      // [pass_queries, num_q_heads] parts of a row that are done
   int32_t piece_tiles;    // score tiles a warp takes at a time
   Divisor full_pieces;    // pieces of a decode row of max_length keys

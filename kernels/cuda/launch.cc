@@ -188,7 +188,7 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
               .cluster = value.clusters()},
              args, limits, stream);
     };
-    launch_values(cuda::value_kernel(p.method.estimator, p.dtype, p.head_dim, plan.workers), true);
+    launch_values(cuda::value_kernel(p, plan.workers), true);
     if (row_of(p.method.estimator).samples && plan.dense_left) {
       launch_values(cuda::dense_kernel(p.dtype, p.head_dim, plan.workers), false);
     }

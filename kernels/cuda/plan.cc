@@ -15,10 +15,16 @@ constexpr int64_t ceil_divide(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
+// Query heads that a column tile has room for: of split keys both planes of each.
+int32_t tile_queries(const AttentionParams& p) {
+  return p.split.high == nullptr ? 8 : 4;
+}
+
 // Columns for one query of every head in decode; as wide as registers allow in prefill, where a wider product
 // reads the keys less often.
 int32_t choose_column_tiles(const AttentionParams& p, ScoreStage stage, bool decode) {
   const int32_t group = p.num_q_heads / p.num_kv_heads;
+  if (p.split.high != nullptr) return group <= 4 ? 1 : group <= 8 ? 2 : 4;
   if (decode) return group <= 8 ? 1 : 2;
   return p.head_dim <= 128 && stage == ScoreStage::kExact ? 4 : 2;
 }
@@ -60,7 +66,9 @@ RowBytes row_bytes(const Plan& plan, const AttentionParams& p) {
           .weights = plan.row_tiles * int64_t{kScoreTile} * 2,
           // Whether this launch needs them or not: another within its bounds may.
           .norm_stats = uses_value_norms(p.method) ? plan.row_tiles * int64_t{sizeof(NormStats)} : 0,
-          .partial = plan.parts > 1 ? int64_t{plan.parts} * p.head_dim * 4 : 0};
+          .partial = plan.parts > 1 ? int64_t{plan.parts} *
+                                          (p.head_dim + (p.split.low == nullptr ? 0 : kWeightSumRoom)) * 4
+                                    : 0};
 }
 
 // Entries of the hash table of a group's rows: at most half are used.
@@ -93,6 +101,7 @@ QueryBytes query_bytes_of(const AttentionParams& p, int32_t row_slots) {
 }  // namespace
 
 ScoreKernel score_kernel(const AttentionParams& p, ScoreStage stage, int32_t column_tiles, ScoreUse use) {
+  if (p.split.high != nullptr) return split_score_kernel(p.head_dim, column_tiles);
   const bool bfloat16 = p.dtype == DType::kBFloat16;
   if (stage != ScoreStage::kExact) {
     return (bfloat16 ? bernoulli_kernel_bfloat16 : bernoulli_kernel_float16)(p.head_dim, column_tiles);
@@ -122,8 +131,12 @@ ValueKernel dense_kernel(DType dtype, int32_t head_dim, Workers workers) {
   return methods::Exact::cuda_kernel(dtype, head_dim, workers);
 }
 
-ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, Workers workers) {
-  return kValueKernels[estimator](dtype, head_dim, workers);
+ValueKernel value_kernel(const AttentionParams& p, Workers workers) {
+  if (p.split.low != nullptr) {
+    return (p.dtype == DType::kBFloat16 ? split_value_kernel_bfloat16 : split_value_kernel_float16)(
+        p.method.estimator, p.head_dim, workers);
+  }
+  return kValueKernels[p.method.estimator](p.dtype, p.head_dim, workers);
 }
 
 namespace {
@@ -171,8 +184,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   const int32_t group = p.num_q_heads / p.num_kv_heads;
   const int32_t dense_parts = dense ? most_parts(bounds.max_length) : 1;
   const auto shared_of = [&](Workers workers, int32_t cluster_blocks = 1) {
-    return value_kernel(p.method.estimator, p.dtype, p.head_dim, workers)
-        .shared_bytes(plan.row_tiles, group, cluster_blocks);
+    return value_kernel(p, workers).shared_bytes(plan.row_tiles, group, cluster_blocks);
   };
   constexpr int64_t kModestShared = 18 * 1024;  // leaves a multiprocessor full of blocks
   // Leaves room for two blocks beside the score kernel.
@@ -219,7 +231,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.exact_parts = dense ? most_exact_parts(bounds.max_length) : 1;
   const int64_t exact_bytes =
       plan.exact_parts > 1 ? p.num_q_heads * int64_t{plan.exact_parts} * p.head_dim * 4 : 0;
-  const int64_t block_queries = 8 * plan.score.column_tiles / (p.num_q_heads / p.num_kv_heads);
+  const int64_t block_queries = tile_queries(p) * plan.score.column_tiles / (p.num_q_heads / p.num_kv_heads);
   // A grid has at most 65535 queries, and shared rows at most kMaxRows counters.
   const int64_t most = std::min<int64_t>(65535, plan.parts > 1 ? kMaxRows / p.num_q_heads : 65535);
   const int64_t fitting = std::max(std::min(kPassBytes / query_bytes, most), block_queries);

@@ -72,7 +72,7 @@ inline ScoreUse score_use(const Plan& plan) {
 ScoreKernel score_kernel(const AttentionParams& params, ScoreStage stage, int32_t column_tiles, ScoreUse use);
 ScoreKernel exact_decode_kernel(const AttentionParams& params, int32_t column_tiles);
 ValueKernel dense_kernel(DType dtype, int32_t head_dim, Workers workers);
-ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, Workers workers);
+ValueKernel value_kernel(const AttentionParams& params, Workers workers);
 
 // Requires a launch that validate_cuda accepts. Without queries there is nothing to launch and the workspace
 // is only its header.

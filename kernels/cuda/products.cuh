@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/args.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/tile_weights.cuh"
 
@@ -92,6 +93,68 @@ class QueryFragments {
 
   const int lane_;
   uint4 fragment_[kRowTiles][kSteps];
+};
+
+// Products with 16-bit keys, for the score kernel.
+template <class T, int kHeadDim, int kColumnTiles>
+class KeyProducts {
+ public:
+  static constexpr int kStageBytes = kStageKeys * kHeadDim * 2;
+  // With eight warps enough in flight for an H200 to read at full rate, and room for the value kernel's
+  // blocks beside them.
+  static constexpr int kRingBytes = 16 * 1024;
+  static constexpr int kColumns = 8 * kColumnTiles;
+  static constexpr bool kHasNorms = true;
+  static constexpr int kVectors = 2;  // of weights that a lane stores
+  using Scores = TileScores<kColumnTiles>;
+
+  __device__ __forceinline__ explicit KeyProducts(int lane) : lane_(lane), queries_(lane) {}
+
+  static __device__ __forceinline__ const char* stage(const Args& args, uint32_t row) {
+    return static_cast<const char*>(args.p.key_pages) + int64_t{row} * (kHeadDim * 2);
+  }
+
+  // place(column) is a QueryPlace.
+  template <class Place>
+  __device__ __forceinline__ void load(const Args& args, Place place) {
+    queries_.load([&](int column) -> const T* {
+      const QueryPlace query = place(column);
+      return query.exists ? static_cast<const T*>(args.p.query) + query.token * args.p.query_stride +
+                                query.head * kHeadDim
+                          : nullptr;
+    });
+  }
+
+  // Products with the 16 keys of the tile's stage `i`, which lies at an address in shared memory.
+  __device__ __forceinline__ void multiply(uint32_t stage, int i, Scores& scores) const {
+    queries_.multiply(stage, 2 * i, scores);
+    queries_.multiply(stage + 8 * kHeadDim * 2, 2 * i + 1, scores);
+  }
+
+  static __device__ __forceinline__ void clear(int i, Scores& scores) {
+#pragma unroll
+    for (int r = 0; r < kColumnTiles; ++r) {
+      scores[r][2 * i][0] = scores[r][2 * i][1] = 0;
+      scores[r][2 * i + 1][0] = scores[r][2 * i + 1][1] = 0;
+    }
+  }
+
+  template <class Visible, class Store>
+  __device__ __forceinline__ void finish(Scores& scores, float scale, Visible visible, Store store) const {
+    finish_tile<kColumnTiles>(scores, lane_, scale, visible, store);
+  }
+
+  // Where in a tile's weights vector `v` of this lane belongs, and whether it writes the tile's statistics.
+  __device__ __forceinline__ int position(int v) const {
+    return v * (kScoreTile / 2) + lane_ % 4 * 8;
+  }
+  __device__ __forceinline__ bool leads() const {
+    return lane_ % 4 == 0;
+  }
+
+ private:
+  const int lane_;
+  QueryFragments<T, kHeadDim, kColumnTiles> queries_;
 };
 
 }  // namespace allot::kernels::cuda

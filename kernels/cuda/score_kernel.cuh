@@ -21,15 +21,12 @@
 
 namespace allot::kernels::cuda {
 
-// Geometry of the score kernel for elements of 2 bytes.
-template <int kHeadDim, int kColumnTiles>
+// Geometry of the score kernel for KeyProducts or SplitProducts.
+template <class Products>
 struct ScoreShape {
-  static constexpr int kStageBytes = kStageKeys * kHeadDim * 2;
-  // 16 KiB a warp: with eight warps enough in flight for an H200 to read at full rate, and room for the value
-  // kernel's blocks beside them.
-  static constexpr int kStages = std::bit_floor(16u * 1024 / kStageBytes);
-  static constexpr int kColumns = 8 * kColumnTiles;
-  using Ring = WarpRing<kStageBytes, kStages>;
+  static constexpr int kStages = std::bit_floor(unsigned{Products::kRingBytes} / Products::kStageBytes);
+  static constexpr int kColumns = Products::kColumns;
+  using Ring = WarpRing<Products::kStageBytes, kStages>;
   static constexpr int kWarpBytes = Ring::kBytes;
 };
 
@@ -61,12 +58,12 @@ struct Piece {
   __device__ __forceinline__ int32_t keys() const { return visible + queries - 1; }
 };
 
-template <class T, int kHeadDim, int kColumnTiles, ScoreUse kUse>
+template <class Products, ScoreUse kUse>
 class PieceScorer {
   static constexpr bool kDecode = kUse != ScoreUse::kPrefill;
 
  public:
-  using Shape = ScoreShape<kHeadDim, kColumnTiles>;
+  using Shape = ScoreShape<Products>;
   using Ring = typename Shape::Ring;
 
   __device__ __forceinline__ PieceScorer(const Args& args, Ring& ring, const int32_t* item_start,
@@ -78,7 +75,7 @@ class PieceScorer {
         items_(item_start[args.p.batch] * args.p.num_kv_heads),
         lane_(lane),
         kept_(keep_in_l2()),
-        queries_(lane) {}
+        products_(lane) {}
 
   // Processes pieces: first the warp's own, then whichever is next. A piece is looked up while the one before
   // it is processed. An empty piece comes before the first, so that this code exists only once.
@@ -97,7 +94,7 @@ class PieceScorer {
 #pragma unroll 1
       for (int32_t tile = piece.first_tile;; ++tile) {
         const bool exists = tile < piece.last_tile;
-        TileScores<kColumnTiles> scores;
+        typename Products::Scores scores;
         TileNorms norms;
         if (exists) {
           // Before the keys are waited for.
@@ -131,6 +128,7 @@ class PieceScorer {
   };
 
   __device__ __forceinline__ bool norms_wanted() const {
+    if constexpr (!Products::kHasNorms) return false;
     return kUse == ScoreUse::kPrefill ? args_.norm_stats != nullptr : kUse == ScoreUse::kDecodeWithNorms;
   }
 
@@ -139,7 +137,7 @@ class PieceScorer {
   }
 
   __device__ __forceinline__ void fill() {
-    ring_.fill(known_stages_, static_cast<const char*>(args_.p.key_pages) + int64_t{row_} * (kHeadDim * 2));
+    ring_.fill(known_stages_, Products::stage(args_, row_));
   }
 
   // Piece number `item` of the batch; its stages join those the ring will be filled with. Items are ordered
@@ -198,55 +196,50 @@ class PieceScorer {
   }
 
   __device__ __forceinline__ void load_queries(const Piece& piece) {
-    queries_.load([&](int column) -> const T* {
+    products_.load(args_, [&](int column) -> QueryPlace {
       const int query = column_query(column);
-      if (query >= piece.queries) return nullptr;
-      const int64_t token = int64_t{args_.first_query} + piece.slot + query;
-      return static_cast<const T*>(args_.p.query) + token * args_.p.query_stride +
-             column_head(piece.kv_head, column) * kHeadDim;
+      return {query < piece.queries, int64_t{args_.first_query} + piece.slot + query,
+              column_head(piece.kv_head, column)};
     });
   }
 
   // Products of a tile's first `stages` stages.
-  __device__ __forceinline__ void score_tile(int32_t stages, TileScores<kColumnTiles>& scores) {
+  __device__ __forceinline__ void score_tile(int32_t stages, typename Products::Scores& scores) {
 #pragma unroll
     for (int i = 0; i < kTileStages; ++i) {
       if (i < stages) {
-        const uint32_t keys = ring_.wait();
-        queries_.multiply(keys, 2 * i, scores);
-        queries_.multiply(keys + 8 * kHeadDim * 2, 2 * i + 1, scores);
+        products_.multiply(ring_.wait(), i, scores);
         ring_.advance();
         fill();
       } else {
-#pragma unroll
-        for (int r = 0; r < kColumnTiles; ++r) {
-          scores[r][2 * i][0] = scores[r][2 * i][1] = 0;
-          scores[r][2 * i + 1][0] = scores[r][2 * i + 1][1] = 0;
-        }
+        Products::clear(i, scores);
       }
     }
   }
 
   __device__ __forceinline__ void finish(const Piece& piece, int32_t tile, bool bad_page,
-                                         TileScores<kColumnTiles>& scores, const TileNorms& norms) {
-    finish_tile<kColumnTiles>(
-        scores, lane_, args_.p.scale * kLog2E,
+                                         typename Products::Scores& scores, const TileNorms& norms) {
+    products_.finish(
+        scores, args_.p.scale * kLog2E,
         [&](int column) { return piece.visible + column_query(column) - tile * kScoreTile; },
-        [&](int column, const uint4(&weights)[2], TileStats stats) {
+        [&](int column, const uint4(&weights)[Products::kVectors], TileStats stats) {
           const int query = column_query(column);
           if (query >= piece.queries) return;
           const int64_t row =
               int64_t{piece.slot + query} * args_.p.num_q_heads + column_head(piece.kv_head, column);
           const int64_t index = row * args_.row_tiles + tile;
-          uint16_t* const target = args_.weights + index * kScoreTile + lane_ % 4 * 8;
-          store_kept(target, weights[0], kept_);
-          store_kept(target + kScoreTile / 2, weights[1], kept_);
+          uint16_t* const target = args_.weights + index * kScoreTile;
+#pragma unroll
+          for (int v = 0; v < Products::kVectors; ++v)
+            store_kept(target + products_.position(v), weights[v], kept_);
           // The keys of a page outside the pool are unknown, so every row that wanted them becomes NaN.
           if (bad_page) stats = {NAN, NAN};
-          if (lane_ % 4 == 0) args_.stats[index] = stats;
-          if (!norms_wanted()) return;
-          const NormStats norm_stats = norms.stats_of(weights, lane_);
-          if (lane_ % 4 == 0) args_.norm_stats[index] = norm_stats;
+          if (products_.leads()) args_.stats[index] = stats;
+          if constexpr (Products::kHasNorms) {
+            if (!norms_wanted()) return;
+            const NormStats norm_stats = norms.stats_of(weights, lane_);
+            if (products_.leads()) args_.norm_stats[index] = norm_stats;
+          }
         });
   }
 
@@ -264,8 +257,8 @@ class PieceScorer {
   const int32_t items_;
   const int lane_;
   const uint64_t kept_;
-  QueryFragments<T, kHeadDim, kColumnTiles> queries_;
-  uint32_t row_ = 0;  // of the next stage whose number is the lane's modulo 32, counted from key_pages
+  Products products_;
+  uint32_t row_ = 0;  // of the next stage whose number is the lane's modulo 32, among all cached keys
   int32_t known_stages_ = 0;
 };
 
@@ -282,10 +275,10 @@ __device__ __forceinline__ void prefetch_page(const Args& args, int32_t worker, 
 }
 
 // Grid: one block a multiprocessor, each warp on its own.
-template <class T, int kHeadDim, int kColumnTiles, ScoreUse kUse>
+template <class Products, ScoreUse kUse>
 __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ Args args) {
   constexpr bool kDecode = kUse != ScoreUse::kPrefill;
-  using Shape = ScoreShape<kHeadDim, kColumnTiles>;
+  using Shape = ScoreShape<Products>;
   extern __shared__ __align__(128) char shared[];
   const int warps = static_cast<int>(blockDim.x) / 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -322,7 +315,7 @@ __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ A
   } else {
     block_prefix_sum(batch, item_start, lengths + batch, count_items);
   }
-  PieceScorer<T, kHeadDim, kColumnTiles, kUse> scorer(args, ring, item_start, lengths, lane);
+  PieceScorer<Products, kUse> scorer(args, ring, item_start, lengths, lane);
   scorer.run(worker, static_cast<int32_t>(gridDim.x) * warps);
 }
 

@@ -7,12 +7,16 @@
 
 namespace allot::kernels::cuda {
 
+template <class Products, ScoreUse kUse>
+ScoreKernel make_score_kernel_of() {
+  using Shape = ScoreShape<Products>;
+  return {score_kernel<Products, kUse>, score_shared_bytes<Shape>(1, 0) - score_shared_bytes<Shape>(0, 0),
+          score_shared_bytes<Shape>(0, 0), score_shared_bytes<Shape>(0, 1) - score_shared_bytes<Shape>(0, 0)};
+}
+
 template <class T, int kHeadDim, int kColumnTiles, ScoreUse kUse>
 ScoreKernel make_score_kernel() {
-  using Shape = ScoreShape<kHeadDim, kColumnTiles>;
-  return {score_kernel<T, kHeadDim, kColumnTiles, kUse>,
-          score_shared_bytes<Shape>(1, 0) - score_shared_bytes<Shape>(0, 0), score_shared_bytes<Shape>(0, 0),
-          score_shared_bytes<Shape>(0, 1) - score_shared_bytes<Shape>(0, 0)};
+  return make_score_kernel_of<KeyProducts<T, kHeadDim, kColumnTiles>, kUse>();
 }
 
 template <class T, int kHeadDim>

@@ -12,6 +12,16 @@ namespace allot::kernels::cuda {
 // Eights of keys in a score tile: the columns of one product.
 inline constexpr int kTileEights = kScoreTile / 8;
 
+// The query of a column.
+struct QueryPlace {
+  bool exists;
+  int64_t token;  // of the launch
+  int32_t head;
+
+  // Among all [num_queries, num_q_heads].
+  __device__ __forceinline__ int64_t row(const Args& args) const { return token * args.p.num_q_heads + head; }
+};
+
 // Scores of a tile: scores[r][n][e] is the product of key 8 n + 2 (lane % 4) + e with column 8 r + lane / 4.
 template <int kColumnTiles>
 using TileScores = float[kColumnTiles][kTileEights][2];

@@ -134,12 +134,36 @@ void check_estimation(const AttentionParams& p) {
   }
 }
 
+// What of a launch with split keys has no kernel.
+void check_split(const AttentionParams& p, const LaunchBounds& b) {
+  if (p.split.high == nullptr) {
+    if (p.split.low != nullptr) refuse("split.low is set without split.high");
+    return;
+  }
+  if (p.head_dim != 64 && p.head_dim != 128)
+    unsupported("head_dim {} has no kernel for split keys; 64 and 128 have", p.head_dim);
+  if (p.method.score_stage != ScoreStage::kExact)
+    unsupported("score stage {} has no kernel for split keys; use exact", name(p.method.score_stage));
+  const cuda::Workers workers = cuda::Workers::kBlock;
+  if (!row_of(p.method.estimator).samples || uses_value_norms(p.method) ||
+      cuda::value_kernel(p, workers).function == nullptr) {
+    unsupported("estimator {} has no kernel for split keys; iid, strat, sys and threshold have",
+                name(p.method.estimator));
+  }
+  if (b.num_queries > 0 && (b.max_queries != 1 || b.num_queries != p.batch)) {
+    unsupported("{} queries of {} sequences have no kernel for split keys; each sequence must have one",
+                b.num_queries, p.batch);
+  }
+  if (b.any_dense) unsupported("exact attention has no kernel for split keys; any_dense must not be set");
+}
+
 // Checks everything that a plan depends on.
 void check_plan(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits) {
   check_shapes(p);
   check_support(p, limits);
   check_bounds(p, bounds);
   check_estimation(p);
+  check_split(p, bounds);
 }
 
 }  // namespace
@@ -147,8 +171,15 @@ void check_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devi
 void validate_cuda(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits) {
   check_plan(p, bounds, limits);
   if (bounds.num_queries == 0) return;
-  check_pointer(p.query, "query", 16);
-  check_pointer(p.key_pages, "key_pages", 16);
+  if (p.split.high == nullptr) {
+    check_pointer(p.query, "query", 16);
+    check_pointer(p.key_pages, "key_pages", 16);
+  } else {
+    check_pointer(p.split.high, "split.high", 16);
+    if (p.split.low != nullptr) check_pointer(p.split.low, "split.low", 16);
+    check_pointer(p.split.query, "split.query", 16);
+    check_pointer(p.split.query_units, "split.query_units", 4);
+  }
   check_pointer(p.value_pages, "value_pages", 16);
   if (uses_value_norms(p.method)) check_pointer(p.value_norms, "value_norms", 16);
   check_pointer(p.page_table, "page_table", 4);

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/args.h"
 #include "kernels/cuda/device.cuh"
@@ -88,6 +89,105 @@ class Gather {
   float sum_[8] = {};
 };
 
+// The same for split keys: every weight is corrected by what the low plane of its key adds to the score
+// (kernels/attention.h), and the corrected weights are added up, too.
+template <class T, int kHeadDim, int kWarps>
+class CorrectedGather {
+ public:
+  static constexpr int kRowLanes = kHeadDim / 8;
+  static constexpr int kStreams = kWarps * (32 / kRowLanes);
+  static constexpr int kUnroll = 8;
+  static constexpr int kSums = 9;  // of the eight elements of a lane, and of the weights
+
+  // `query` is the row's among all [num_queries, num_q_heads].
+  __device__ __forceinline__ CorrectedGather(const Args& args, int64_t query, int warp, int lane)
+      : split_(args.p.split),
+        stream_(warp * (32 / kRowLanes) + lane / kRowLanes),
+        element_(lane % kRowLanes * 8),
+        high_(*reinterpret_cast<const uint2*>(split_.query + 2 * query * kHeadDim + element_)),
+        low_(*reinterpret_cast<const uint2*>(split_.query + (2 * query + 1) * kHeadDim + element_)),
+        // A product of fixed-point numbers times this and the key's unit is a score, in units of log2.
+        unit_(split_.query_units[query] * args.p.scale * kLog2E / 65536) {}
+
+  // All lanes of the warp call it.
+  __device__ __forceinline__ void add(const void* values, const Entry* entries, int32_t count) {
+#pragma unroll 1
+    for (int32_t first = stream_; __any_sync(kFullWarp, first < count); first += kStreams * kUnroll) {
+      Entry entry[kUnroll];
+      uint4 value[kUnroll];
+      uint2 key[kUnroll];
+      float unit[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        const int32_t e = first + u * kStreams;
+        entry[u] = e < count ? entries[e] : Entry{0, 0};
+        value[u] = {0, 0, 0, 0};
+        key[u] = {0, 0};
+        unit[u] = 0;
+        if (entry[u].weight != 0) {
+          const uint32_t row = entry[u].row;
+          key[u] = *reinterpret_cast<const uint2*>(split_.low + int64_t{row} * kHeadDim + element_);
+          unit[u] = *reinterpret_cast<const float*>(
+              static_cast<const char*>(split_.high) +
+              int64_t{row / kSplitBlockKeys} * split_block_bytes(kHeadDim) +
+              split_unit_offset(kHeadDim, static_cast<int32_t>(row % kSplitBlockKeys)));
+          value[u] = load_streamed_vector(static_cast<const T*>(values) + int64_t{row} * kHeadDim + element_);
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        int32_t by_high = add_products_of_bytes(high_.x, key[u].x, 0),
+                by_low = add_products_of_bytes(low_.x, key[u].x, 0);
+        by_high = add_products_of_bytes(high_.y, key[u].y, by_high);
+        by_low = add_products_of_bytes(low_.y, key[u].y, by_low);
+        int32_t product = 256 * by_high + by_low;
+#pragma unroll
+        for (int d = 1; d < kRowLanes; d *= 2) product += __shfl_xor_sync(kFullWarp, product, d);
+        const float weight = entry[u].weight * fast_exp2(static_cast<float>(product) * (unit[u] * unit_));
+        const uint32_t words[4] = {value[u].x, value[u].y, value[u].z, value[u].w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 pair = unpack<T>(words[i]);
+          sum_[2 * i] = fmaf(weight, pair.x, sum_[2 * i]);
+          sum_[2 * i + 1] = fmaf(weight, pair.y, sum_[2 * i + 1]);
+        }
+        sum_[8] += weight;
+      }
+    }
+  }
+
+  // Adds the streams of the warp; every lane gets the sums of its elements and that of the weights.
+  __device__ __forceinline__ const float (&reduce())[kSums] {
+#pragma unroll
+    for (int d = kRowLanes; d < 32; d *= 2) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) sum_[i] += __shfl_xor_sync(kFullWarp, sum_[i], d);
+    }
+    return sum_;
+  }
+
+  __device__ __forceinline__ bool writes(int lane) const {
+    return lane < kRowLanes;
+  }
+  __device__ __forceinline__ int element() const {
+    return element_;
+  }
+
+ private:
+  const SplitKeys& split_;
+  int stream_;
+  int element_;
+  uint2 high_;  // planes of the query's eight elements
+  uint2 low_;
+  float unit_;
+  float sum_[kSums] = {};
+};
+
+// What a value kernel adds rows with.
+template <class T, int kHeadDim, int kWarps, bool kCorrected>
+using GatherOf =
+    std::conditional_t<kCorrected, CorrectedGather<T, kHeadDim, kWarps>, Gather<T, kHeadDim, kWarps>>;
+
 // Waits until a counter reaches a value, and for what was written before it was counted.
 __device__ __forceinline__ void await(const int32_t* counter, int32_t value) {
   while (load_acquired(counter) < value) {
@@ -127,19 +227,26 @@ __device__ __forceinline__ void count_new_rows(const Args& args, const ValueRow&
   }
 }
 
+// Floats that a part of a row leaves: its sums.
+template <int kHeadDim, bool kCorrected>
+inline constexpr int kPartialSums = kHeadDim + (kCorrected ? kWeightSumRoom : 0);
+
 // Grid: num_q_heads / kRows, parts, queries of the pass, in the order in which the score
 // kernel completes rows.
 //
 // Selection is an estimator's: kDense (it serves the sequences without samples), kDraws (it reads row.draws),
 // shared_bytes() of dynamic shared memory for a row, total() of the row's weights, and fill(), which writes
-// the entries of a batch, the same whenever it is called.
-template <class Selection, class T, int kHeadDim, int kWarps>
+// the entries of a batch, the same whenever it is called. kCorrected where keys are split and have a low
+// plane.
+template <class Selection, class T, int kHeadDim, int kWarps, bool kCorrected>
 __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 : 2)
     value_kernel(const __grid_constant__ Args args) {
   using Shape = ValueShape<kWarps>;
   __shared__ typename RowGroup<kWarps>::Scratch scratch[Shape::kRows];
   __shared__ Entry entries[Shape::kRows][Shape::kBatch];
-  __shared__ float sums[kWarps][kHeadDim];
+  constexpr int kSums =
+      kHeadDim + kCorrected;  // of a row: its elements and, behind them, that of the weights
+  __shared__ float sums[kWarps][kSums];
   __shared__ bool last_part;
   ALLOT_DYNAMIC_SHARED(16, selection_shared);
 
@@ -213,7 +320,14 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
       }
     }
   }
-  Gather<T, kHeadDim, kWarps> gather(group.warp(), group.lane());
+  using RowGather = GatherOf<T, kHeadDim, kWarps, kCorrected>;
+  RowGather gather = [&] {
+    if constexpr (kCorrected) {
+      return RowGather(args, int64_t{query} * args.p.num_q_heads + row.head, group.warp(), group.lane());
+    } else {
+      return RowGather(group.warp(), group.lane());
+    }
+  }();
 #pragma unroll 1
   for (int32_t low = part * size; low < end; low += Shape::kBatch) {
     const Batch batch{entries[slot], low, min(end, low + Shape::kBatch)};
@@ -237,26 +351,40 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
   const auto& sum = gather.reduce();
   if constexpr (kWarps == 1) {
     if (gather.writes(group.lane())) {
-      uint4 packed{pack<T>(sum[0], sum[1]), pack<T>(sum[2], sum[3]), pack<T>(sum[4], sum[5]),
-                   pack<T>(sum[6], sum[7])};
+      const auto x = [&](int i) {
+        if constexpr (kCorrected) return sum[i] / sum[8];
+        return sum[i];
+      };
+      uint4 packed{pack<T>(x(0), x(1)), pack<T>(x(2), x(3)), pack<T>(x(4), x(5)), pack<T>(x(6), x(7))};
       *reinterpret_cast<uint4*>(out + gather.element()) = packed;
     }
   } else {
     if (gather.writes(group.lane())) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) sums[group.warp()][gather.element() + i] = sum[i];
+      if constexpr (kCorrected) sums[group.warp()][kHeadDim] = sum[8];
     }
     __syncthreads();
     const int element = group.thread();
-    float x = 0;
-    if (element < kHeadDim) {
+    // Element `e` of the row, or the sum of its weights.
+    const auto of_warps = [&](int e) {
+      float x = 0;
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) x += sums[w][element];
-      if (parts == 1) out[element] = static_cast<T>(x);
+      for (int w = 0; w < kWarps; ++w) x += sums[w][e];
+      return x;
+    };
+    const auto finished = [&](float x, const auto& sum_of) {
+      if constexpr (kCorrected) return static_cast<T>(x / sum_of(kHeadDim));
+      return static_cast<T>(x);
+    };
+    float x = 0;
+    if (element < kSums) x = of_warps(element);
+    if (parts == 1) {
+      if (element < kHeadDim) out[element] = finished(x, of_warps);
+      return;
     }
-    if (parts == 1) return;
-    float* const partial = args.partial + index * args.parts * kHeadDim;
-    if (element < kHeadDim) partial[part * kHeadDim + element] = x;
+    float* const partial = args.partial + index * args.parts * kPartialSums<kHeadDim, kCorrected>;
+    if (element < kSums) partial[part * kPartialSums<kHeadDim, kCorrected> + element] = x;
     __threadfence();
     __syncthreads();
     if (element == 0) last_part = atomicAdd(&args.arrivals[index], 1) == parts - 1;
@@ -264,9 +392,12 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
     if (!last_part || element >= kHeadDim) return;
     __threadfence();
     if (element == 0) args.arrivals[index] = 0;
-    x = 0;
-    for (int i = 0; i < parts; ++i) x += __ldcg(&partial[i * kHeadDim + element]);
-    out[element] = static_cast<T>(x);
+    const auto of_parts = [&](int e) {
+      float y = 0;
+      for (int i = 0; i < parts; ++i) y += __ldcg(&partial[i * kPartialSums<kHeadDim, kCorrected> + e]);
+      return y;
+    };
+    out[element] = finished(of_parts(element), of_parts);
   }
 }
 

@@ -175,6 +175,50 @@ void Launch::stretch_values() {
   }
 }
 
+Launch::SplitBytes Launch::split_bytes(const AttentionParams& p, int64_t num_queries) {
+  const int64_t keys = p.num_pages * p.num_kv_heads * p.page_size;
+  const int64_t queries = num_queries * p.num_q_heads;
+  return {.high = static_cast<size_t>(keys / kSplitBlockKeys * split_block_bytes(p.head_dim)),
+          .low = static_cast<size_t>(keys * p.head_dim),
+          .query = static_cast<size_t>(2 * queries * p.head_dim),
+          .query_units = static_cast<size_t>(queries) * sizeof(float)};
+}
+
+void Launch::split_keys(bool with_low_plane) {
+  const SplitBytes bytes = split_bytes(params, num_queries());
+  split_high_.assign(bytes.high, 0xFF);
+  split_low_.assign(bytes.low, 0x55);
+  split_query_.assign(bytes.query, 0x55);
+  split_query_units_.assign(bytes.query_units / sizeof(float), kPoison);
+  const int64_t keys = params.num_pages * params.num_kv_heads * params.page_size;
+  std::vector<int64_t> slots(static_cast<size_t>(keys));
+  std::iota(slots.begin(), slots.end(), 0);
+  // The keys of all heads and pages, one after the other; those of no token are poison, and so is their unit.
+  store_split_keys({.tokens = keys,
+                    .num_kv_heads = 1,
+                    .head_dim = params.head_dim,
+                    .dtype = params.dtype,
+                    .keys = params.key_pages,
+                    .key_stride = params.head_dim,
+                    .high = split_high_.data(),
+                    .low = with_low_plane ? split_low_.data() : nullptr,
+                    .num_pages = keys / kSplitBlockKeys,
+                    .page_size = kSplitBlockKeys,
+                    .slots = slots.data()});
+  split_queries({.tokens = num_queries(),
+                 .num_q_heads = params.num_q_heads,
+                 .head_dim = params.head_dim,
+                 .dtype = params.dtype,
+                 .queries = params.query,
+                 .query_stride = params.query_stride,
+                 .planes = split_query_.data(),
+                 .units = split_query_units_.data()});
+  params.split = {.high = split_high_.data(),
+                  .low = with_low_plane ? split_low_.data() : nullptr,
+                  .query = split_query_.data(),
+                  .query_units = split_query_units_.data()};
+}
+
 std::vector<double> Launch::run(cpu::Isa isa, int num_threads) {
   const int64_t count = num_rows() * params.head_dim;
   for (int64_t i = 0; i < count; ++i) out_.set(kGuardElements + i, kPoison);

@@ -72,6 +72,13 @@ class Launch {
   void set_query(int64_t query, int32_t head, int32_t i, float x);
   // Gives all values lengths that differ by a factor of up to 150, in value_norms, too.
   void stretch_values();
+  // Splits keys and queries as they are now (kernels/split_keys.h); params then use them.
+  void split_keys(bool with_low_plane = true);
+  // Bytes of the arrays that params.split points to.
+  struct SplitBytes {
+    size_t high = 0, low = 0, query = 0, query_units = 0;
+  };
+  static SplitBytes split_bytes(const AttentionParams& params, int64_t num_queries);
   // Makes sequence `target` that of `from`'s sequence `source`: budget, draws, the keys and values that both
   // lengths cover, and the queries from the last one backwards.
   void copy_sequence(const Launch& from, int64_t source, int64_t target);
@@ -94,6 +101,9 @@ class Launch {
 
   LaunchSpec spec_;
   Elements query_, key_pages_, value_pages_, out_;
+  std::vector<unsigned char> split_high_;
+  std::vector<int8_t> split_low_, split_query_;
+  std::vector<float> split_query_units_;
   std::vector<int32_t> page_table_;
   std::vector<int64_t> query_starts_;
   std::vector<int32_t> lengths_;

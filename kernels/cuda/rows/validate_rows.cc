@@ -14,11 +14,25 @@ constexpr int64_t kMaxWidthOfKey = int64_t{1} << 24;
 
 // Slots are counted in 32 bits.
 template <class Params>
-void check_pool(const Params& p) {
+RowCheck check_pool(const Params& p) {
   const RowCheck check = check_fields(p, kPlace);
   if (p.tokens > 0 && (p.num_pages < 0 || p.num_pages > int64_t{UINT32_MAX} / p.page_size)) {
     check.refuse("the pool has {} pages of {} tokens; expected 0 to {} pages", p.num_pages, p.page_size,
                  UINT32_MAX / p.page_size);
+  }
+  return check;
+}
+
+// Of the operations on split keys: what has a kernel.
+void check_split_kernel(const RowCheck& check, DType dtype, int32_t head_dim, int64_t stride,
+                        std::initializer_list<std::pair<const char*, const void*>> pointers) {
+  if (dtype != DType::kBFloat16 && dtype != DType::kFloat16)
+    check.refuse("dtype is {}; expected bfloat16 or float16", name(dtype));
+  if (head_dim != 64 && head_dim != 128) check.refuse("head_dim is {}; expected 64 or 128", head_dim);
+  if (stride % 8 != 0) check.refuse("a token's stride is {} elements; expected a multiple of 8", stride);
+  for (const auto& [field, pointer] : pointers) {
+    if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0)
+      check.refuse("{} is at {}; expected a multiple of 16 bytes", field, pointer);
   }
 }
 
@@ -100,6 +114,16 @@ void check(const MatvecParams& p) {
       check.refuse("{} is at {}; expected a multiple of 16 bytes", field, vectors);
     }
   }
+}
+
+void check(const StoreSplitKeysParams& p) {
+  check_split_kernel(check_pool(p), p.dtype, p.head_dim, p.key_stride,
+                     {{"keys", p.keys}, {"high", p.high}, {"low", p.low}});
+}
+
+void check(const SplitQueriesParams& p) {
+  check_split_kernel(check_fields(p, kPlace), p.dtype, p.head_dim, p.query_stride,
+                     {{"queries", p.queries}, {"planes", p.planes}});
 }
 
 }  // namespace allot::kernels::cuda

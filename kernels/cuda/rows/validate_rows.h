@@ -4,6 +4,7 @@
 #include "kernels/matvec_cuda.h"
 #include "kernels/rows.h"
 #include "kernels/rows_cuda.h"
+#include "kernels/split_keys.h"
 
 namespace allot::kernels::cuda {
 
@@ -17,5 +18,7 @@ void check(const GatherRowsParams& params);
 void check(const GatherCacheParams& params);
 void check(const DivergenceParams& params);
 void check(const MatvecParams& params);
+void check(const StoreSplitKeysParams& params);
+void check(const SplitQueriesParams& params);
 
 }  // namespace allot::kernels::cuda

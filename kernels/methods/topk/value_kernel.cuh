@@ -249,7 +249,7 @@ class TopkSelection {
 
 template <class T, int kHeadDim>
 ValueKernel topk_kernel(Workers /*workers*/) {
-  return make_value_kernel<TopkSelection, T, kHeadDim, 8>();
+  return make_value_kernel<TopkSelection, T, kHeadDim, 8, false>();
 }
 
 }  // namespace allot::kernels::cuda

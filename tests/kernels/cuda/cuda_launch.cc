@@ -105,6 +105,13 @@ CudaLaunch::CudaLaunch(Launch& launch, const LaunchBounds& launch_bounds)
   out_ = array(queries * row * element, 16);
   if (host_.budgets != nullptr) budgets_ = array(batch * sizeof(int32_t), sizeof(int32_t));
   if (host_.draws != nullptr) draws_ = array(batch * sizeof(SequenceDraws), sizeof(uint32_t));
+  if (host_.split.high != nullptr) {
+    const Launch::SplitBytes split = Launch::split_bytes(host_, bounds.num_queries);
+    split_high_ = array(split.high, 16);
+    if (host_.split.low != nullptr) split_low_ = array(split.low, 16);
+    split_query_ = array(split.query, 16);
+    split_query_units_ = array(split.query_units, sizeof(float));
+  }
   if (host_.rows_read != nullptr) rows_read_ = array(batch * sizeof(int64_t), sizeof(int64_t));
 }
 
@@ -125,6 +132,13 @@ AttentionParams CudaLaunch::device_params() const {
   p.out = out_->data();
   p.budgets = budgets_ ? static_cast<const int32_t*>(budgets_->data()) : nullptr;
   p.draws = draws_ ? static_cast<const SequenceDraws*>(draws_->data()) : nullptr;
+  if (split_high_) {
+    p.split = {.high = split_high_->data(),
+               .low = split_low_ ? static_cast<const int8_t*>(split_low_->data()) : nullptr,
+               .query = static_cast<const int8_t*>(split_query_->data()),
+               .query_units = static_cast<const float*>(split_query_units_->data())};
+    p.query = p.key_pages = nullptr;  // not read
+  }
   p.rows_read = rows_read_ ? static_cast<int64_t*>(rows_read_->data()) : nullptr;
   return p;
 }
@@ -139,6 +153,12 @@ void CudaLaunch::upload() {
   lengths_->upload(host_.lengths, stream_);
   if (budgets_) budgets_->upload(host_.budgets, stream_);
   if (draws_) draws_->upload(host_.draws, stream_);
+  if (split_high_) {
+    split_high_->upload(host_.split.high, stream_);
+    if (split_low_) split_low_->upload(host_.split.low, stream_);
+    split_query_->upload(host_.split.query, stream_);
+    split_query_units_->upload(host_.split.query_units, stream_);
+  }
   if (rows_read_) rows_read_->upload(host_.rows_read, stream_);
 }
 
@@ -172,6 +192,8 @@ std::vector<double> CudaLaunch::output() {
   if (budgets_) budgets_->expect_guards("budgets", stream_);
   if (draws_) draws_->expect_guards("draws", stream_);
   workspace_->expect_guards("workspace", stream_);
+  if (split_high_) split_high_->expect_guards("split.high", stream_);
+  if (split_low_) split_low_->expect_guards("split.low", stream_);
   if (rows_read_) {
     rows_read_->expect_guards("rows_read", stream_);
     const std::vector<unsigned char> counted = rows_read_->download(stream_);

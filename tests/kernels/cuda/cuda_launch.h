@@ -93,7 +93,8 @@ class CudaLaunch {
   const AttentionParams& host_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<GuardedArray> query_, key_pages_, value_pages_, value_norms_, page_table_, query_start_,
-      lengths_, out_, budgets_, draws_, rows_read_, workspace_;
+      lengths_, out_, budgets_, draws_, rows_read_, split_high_, split_low_, split_query_, split_query_units_,
+      workspace_;
   std::vector<unsigned char> output_bytes_;
 };
 

@@ -7,6 +7,7 @@
 #include "emulated_kernels.h"
 #include "kernels/cuda/exact_decode_kernel.cuh"
 #include "kernels/cuda/pool_kernel.cuh"
+#include "kernels/cuda/split_values.cuh"
 #include "kernels/methods/value_kernels.cuh"
 
 namespace allot::kernels::testing {
@@ -16,6 +17,12 @@ using cuda::Args;
 using cuda::ValueKernel;
 
 ValueKernel kernel_of(const EmulatedLaunch& launch) {
+  if (static_cast<const Args*>(launch.args)->p.split.low != nullptr) {
+    const auto workers = static_cast<cuda::Workers>(launch.workers);
+    return launch.dtype == DType::kFloat16
+               ? cuda::split_value_kernel_of<__half>(launch.estimator, launch.head_dim, workers)
+               : cuda::split_value_kernel_of<__nv_bfloat16>(launch.estimator, launch.head_dim, workers);
+  }
   const bool half = launch.dtype == DType::kFloat16;
   if (half && launch.head_dim == 64)
     return cuda::value_kernel_of<__half, 64>(launch.estimator, static_cast<cuda::Workers>(launch.workers));

@@ -211,8 +211,8 @@ TEST(CudaPlan, SharedMemoryFitsEveryGpu) {
                   ASSERT_GE(plan.score.warps, 1) << what;
                   ASSERT_LE(plan.score.warps, 8) << what;
                   ASSERT_LE(plan.score.shared_bytes, device.shared_bytes_per_block) << what;
-                  for (const ValueKernel& value : {value_kernel(estimator, p.dtype, head_dim, plan.workers),
-                                                   dense_kernel(p.dtype, head_dim, plan.workers)}) {
+                  for (const ValueKernel& value :
+                       {value_kernel(p, plan.workers), dense_kernel(p.dtype, head_dim, plan.workers)}) {
                     ASSERT_NE(value.function, nullptr) << what;
                     ASSERT_LE(value.shared_bytes(plan.row_tiles, group, plan.cluster_blocks) + kStaticBytes,
                               device.shared_bytes_per_block)
@@ -220,6 +220,41 @@ TEST(CudaPlan, SharedMemoryFitsEveryGpu) {
                   }
                 }
               }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaPlan, OfSplitKeysFitsEveryGpuAndHasRoomForTheSumsOfWeights) {
+  int8_t plane = 0;  // only whether there is one matters
+  for (const DeviceLimits& device : kDevices) {
+    for (const Estimator estimator : {Estimator::kSys, Estimator::kThreshold}) {
+      for (const int32_t head_dim : {64, 128}) {
+        for (const int32_t group : kGroups) {
+          for (const int64_t batch : {int64_t{1}, int64_t{kMaxCudaBatch}}) {
+            for (const int32_t max_budget : {8, 4096}) {
+              AttentionParams p =
+                  launch({.estimator = estimator, .batch = batch, .group = group, .head_dim = head_dim});
+              const LaunchBounds bounds = decode(batch, 32768, max_budget);
+              const int64_t without = make_plan(p, bounds, device).workspace_bytes;
+              p.split = {.high = &plane, .low = &plane};
+              const Plan plan = make_plan(p, bounds, device);
+              const std::string what =
+                  describe(p, bounds) + " on " + std::to_string(device.compute_capability);
+              ASSERT_GE(plan.score.warps, 1) << what;
+              ASSERT_LE(plan.score.shared_bytes, device.shared_bytes_per_block) << what;
+              ASSERT_GE(4 * plan.score.column_tiles, group) << what;
+              ASSERT_NE(
+                  score_kernel(p, ScoreStage::kExact, plan.score.column_tiles, ScoreUse::kDecode).function,
+                  nullptr)
+                  << what;
+              ASSERT_NE(value_kernel(p, plan.workers).function, nullptr) << what;
+              const int64_t sums =
+                  plan.parts > 1 ? batch * p.num_q_heads * plan.parts * kWeightSumRoom * 4 : 0;
+              ASSERT_GE(plan.workspace_bytes, without + sums) << what;
             }
           }
         }

@@ -397,6 +397,75 @@ TEST_F(ValidateCuda, AttendRefusesWhatValidateRefuses) {
   EXPECT_EQ(found.message, outcome().message);
 }
 
+// A launch over split keys that passes.
+class ValidateSplitKeys : public ValidateCuda {
+ protected:
+  ValidateSplitKeys() {
+    params_.query = params_.key_pages = nullptr;  // not read
+    params_.split = {.high = address<const void>(0xA0010),
+                     .low = address<const int8_t>(0xB0010),
+                     .query = address<const int8_t>(0xC0010),
+                     .query_units = address<const float>(0xD0004)};
+  }
+};
+
+TEST_F(ValidateSplitKeys, HaveKernelsInDecodeForHeadsOf64And128) {
+  for (const int32_t head_dim : {64, 128}) {
+    for (int32_t group = 1; group <= 16; ++group) {
+      for (const Estimator estimator :
+           {Estimator::kIid, Estimator::kStrat, Estimator::kSys, Estimator::kThreshold}) {
+        params_.head_dim = head_dim;
+        params_.num_q_heads = 8 * group;
+        params_.query_stride = int64_t{8} * group * head_dim;
+        params_.method.estimator = estimator;
+        EXPECT_EQ(outcome().message, "accepted") << head_dim << " " << group << " " << name(estimator);
+      }
+    }
+  }
+}
+
+TEST_F(ValidateSplitKeys, HaveNoKernelElsewhere) {
+  params_.head_dim = 96;
+  params_.query_stride = 32 * 96;
+  expect_unsupported({"head_dim 96", "64 and 128"});
+  params_.head_dim = 128;
+  params_.query_stride = 4096;
+  for (const Estimator estimator :
+       {Estimator::kExact, Estimator::kProp, Estimator::kJoint, Estimator::kTopk}) {
+    params_.method.estimator = estimator;
+    if (estimator == Estimator::kJoint) params_.value_norms = address<const float>(0xE0010);
+    expect_unsupported({std::string(name(estimator)), "iid, strat, sys and threshold"});
+  }
+  params_.method.estimator = Estimator::kSys;
+  params_.method.score_stage = ScoreStage::kBernoulli;
+  params_.method.score_budget = 4;
+  expect_unsupported({"bernoulli", "exact"});
+  params_.method.score_stage = ScoreStage::kExact;
+  bounds_.any_dense = true;
+  expect_unsupported({"any_dense"});
+  bounds_.any_dense = false;
+  bounds_.max_queries = 2;
+  expect_unsupported({"6 queries of 6 sequences"});
+}
+
+TEST_F(ValidateSplitKeys, NeedAlignedArrays) {
+  const SplitKeys good = params_.split;
+  params_.split.low = address<const int8_t>(0xB0008);
+  expect_invalid({"split.low", "0xb0008", "16"});
+  params_.split = good;
+  params_.split.high = address<const void>(0xA0004);
+  expect_invalid({"split.high", "0xa0004", "16"});
+  params_.split = good;
+  params_.split.query = nullptr;
+  expect_invalid({"split.query", "null"});
+  params_.split = good;
+  params_.split.query_units = nullptr;
+  expect_invalid({"split.query_units", "null"});
+  params_.split = good;
+  params_.split.high = nullptr;
+  expect_invalid({"split.low", "split.high"});
+}
+
 TEST_F(ValidateCuda, AttendRefusesAWorkspaceThatIsTooSmallNullOrMisaligned) {
   const size_t needed = cuda_workspace_bytes(params_, bounds_, limits_);
   ASSERT_GT(needed, 0u);

@@ -1,0 +1,127 @@
+// Sampled attention over split keys: drawn by the high planes, corrected by the low ones. On a GPU, and on
+// the host without one.
+#include <spdlog/fmt/fmt.h>
+
+#include "device.h"
+#include "kernels/reference.h"
+#include "oracle.h"
+
+namespace allot::kernels {
+namespace {
+
+using testing::Launch;
+using testing::LaunchSpec;
+using testing::MeanEstimate;
+
+class CudaSplitAttention : public testing::DeviceTest, public ::testing::WithParamInterface<Estimator> {};
+INSTANTIATE_TEST_SUITE_P(Split, CudaSplitAttention,
+                         ::testing::Values(Estimator::kIid, Estimator::kStrat, Estimator::kSys,
+                                           Estimator::kThreshold),
+                         [](const auto& estimator) { return std::string(name(estimator.param)); });
+
+// Rows of a warp and of blocks that share them, lengths around a block of 16 keys and a score tile, groups of
+// one to all columns of a product.
+TEST_P(CudaSplitAttention, FollowsTheReference) {
+  struct Shape {
+    DType dtype;
+    int32_t head_dim, group, kv_heads;
+  };
+  for (const bool with_low_plane : {true, false}) {
+    testing::Comparison total;
+    for (const Shape& shape : {Shape{DType::kBFloat16, 64, 3, 3}, Shape{DType::kFloat16, 64, 4, 2},
+                               Shape{DType::kBFloat16, 128, 4, 2}, Shape{DType::kFloat16, 128, 7, 1},
+                               Shape{DType::kFloat16, 64, 13, 1}, Shape{DType::kBFloat16, 128, 1, 2}}) {
+      if (!with_low_plane && shape.head_dim == 128 && testing::device_repeats(100) < 100) continue;
+      for (const std::vector<testing::Sequence>& sequences :
+           {std::vector<testing::Sequence>{
+                {1, 1, 8}, {1, 15, 4}, {1, 16, 8}, {1, 17, 8}, {1, 200, 0}, {1, 333, 20}},
+            std::vector<testing::Sequence>{{1, 64, 3}, {1, 1300, 16}},
+            std::vector<testing::Sequence>{{1, 900, 600}, {1, 2500, 90}}}) {
+        // One sample of 600 on another key would be taken for rounding.
+        if (shape.dtype == DType::kBFloat16 && sequences[0].budget == 600) continue;
+        Launch launch({.sequences = sequences,
+                       .num_q_heads = shape.group * shape.kv_heads,
+                       .num_kv_heads = shape.kv_heads,
+                       .head_dim = shape.head_dim,
+                       .page_size = shape.group == 4 ? 48 : 16,
+                       .dtype = shape.dtype,
+                       .estimator = GetParam()});
+        launch.split_keys(with_low_plane);
+        total.add(testing::compare(launch.params, testing::run_on_device(launch)));
+      }
+    }
+    const std::string where =
+        fmt::format("{}, {}", name(GetParam()), with_low_plane ? "corrected" : "high plane");
+    testing::expect_near_plain(total, 0.25, where);
+  }
+}
+
+// Keys with outlier channels, which all sequences share: what is drawn by 8 bits is corrected.
+TEST_P(CudaSplitAttention, HasTheExactOutputAsItsMeanWhereEightBitsHaveNot) {
+  const size_t repeats = testing::device_repeats(8000);
+  LaunchSpec spec{.sequences = std::vector<testing::Sequence>(repeats, {1, 150, 24}),
+                  .num_q_heads = 2,
+                  .num_kv_heads = 1,
+                  .head_dim = 64,
+                  .dtype = DType::kFloat16,
+                  .estimator = GetParam(),
+                  .score_deviation = 2};
+  spec.repeat_first = true;
+  Launch launch(spec);
+  for (int32_t token = 0; token < 150; ++token)
+    launch.set_key(0, 0, token, 7, 200.0f + static_cast<float>(token % 5));
+  AttentionParams exact = launch.params;
+  exact.method.estimator = Estimator::kExact;
+  exact.batch = 1;
+  const std::vector<double> expected = reference::attend(exact);
+  const auto largest_z = [&](bool with_low_plane) {
+    launch.split_keys(with_low_plane);
+    const std::vector<double> outputs = testing::run_on_device(launch);
+    MeanEstimate mean(expected.size());
+    for (size_t first = 0; first < outputs.size(); first += expected.size()) mean.add(&outputs[first]);
+    EXPECT_GT(mean.standard_error(0), 1e-7) << "the rows must leave something to estimate";
+    return mean.largest_z(expected, 2e-4);
+  };
+  const double corrected = largest_z(true), by_high = largest_z(false);
+  std::printf("[ measured ] %s: %.1f standard errors from the exact output, %.1f without the low plane\n",
+              std::string(name(GetParam())).c_str(), corrected, by_high);
+  EXPECT_LT(corrected, 4.8);
+  EXPECT_GT(by_high, 5);
+}
+
+TEST_P(CudaSplitAttention, AKeyThatIsNoNumberMakesTheRowsThatSeeItNoNumbers) {
+  Launch launch({.sequences = {{1, 100, 8}, {1, 100, 8}},
+                 .num_q_heads = 4,
+                 .num_kv_heads = 2,
+                 .head_dim = 64,
+                 .dtype = DType::kFloat16,
+                 .estimator = GetParam()});
+  launch.set_key(1, 1, 77, 3, NAN);
+  launch.split_keys();
+  const std::vector<double> out = testing::run_on_device(launch);
+  for (int64_t row = 0; row < 8; ++row) {
+    const bool sees_it = row >= 6;  // sequence 1, heads 2 and 3
+    for (int64_t i = 0; i < 64; ++i)
+      ASSERT_EQ(std::isnan(out[static_cast<size_t>(row * 64 + i)]), sees_it)
+          << "row " << row << " element " << i;
+  }
+}
+
+// Zeros have no magnitude to divide by: all keys then weigh the same.
+TEST_P(CudaSplitAttention, ZeroQueriesAndKeysWeighAllKeysAlike) {
+  Launch launch({.sequences = {{1, 70, 16}, {1, 70, 40}},
+                 .num_q_heads = 2,
+                 .num_kv_heads = 1,
+                 .head_dim = 64,
+                 .dtype = DType::kFloat16,
+                 .estimator = GetParam()});
+  for (int32_t i = 0; i < 128; ++i) launch.set_query(0, 0, i, 0);
+  for (int32_t token = 0; token < 70; ++token) {
+    for (int32_t i = 0; i < 64; ++i) launch.set_key(1, 0, token, i, 0);
+  }
+  launch.split_keys();
+  testing::expect_near_plain(testing::compare(launch.params, testing::run_on_device(launch)), 0.3, "zeros");
+}
+
+}  // namespace
+}  // namespace allot::kernels
