@@ -17,9 +17,11 @@ import torch
 FLOAT_WORKSPACE_BYTES = 512 * 1024 * 1024
 
 
-def flashinfer_call(flashinfer, batch, graph_mode, tensor_cores):
-    """A function that queues FlashInfer's decode of the batch, and its output."""
+def flashinfer_call(flashinfer, batch, graph_mode, tensor_cores, cache=None, key_scale=None):
+    """A function that queues FlashInfer's decode of the batch, and its output. `cache` (keys, values) stands for the
+    batch's pages where these are held in another type, keys divided by key_scale."""
     shape = batch.shape
+    cache = cache or (batch.key_pages, batch.value_pages)
     pages = torch.tensor([0] + [len(own) for own in batch.pages_of], dtype=torch.int32)
     starts, indices = pages.cumsum(0).to(torch.int32), torch.cat(batch.pages_of)
     last_page = torch.tensor([(length - 1) % batch.page_size + 1 for length in batch.lengths], dtype=torch.int32)
@@ -32,10 +34,10 @@ def flashinfer_call(flashinfer, batch, graph_mode, tensor_cores):
         torch.zeros(FLOAT_WORKSPACE_BYTES, dtype=torch.uint8, device="cuda"), kv_layout="HND", use_cuda_graph=graph_mode,
         use_tensor_cores=tensor_cores, **buffers)
     wrapper.plan(starts, indices, last_page, shape.num_q_heads, shape.num_kv_heads, shape.head_dim, batch.page_size,
-                 q_data_type=torch.bfloat16, kv_data_type=torch.bfloat16, sm_scale=batch.scale)
+                 q_data_type=torch.bfloat16, kv_data_type=cache[0].dtype, sm_scale=batch.scale)
     torch.cuda.synchronize()
     out = torch.full_like(batch.query, float("nan"))
-    return lambda: wrapper.run(batch.query, (batch.key_pages, batch.value_pages), out=out), out
+    return lambda: wrapper.run(batch.query, cache, k_scale=key_scale, out=out), out
 
 
 def main():

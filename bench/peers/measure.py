@@ -55,6 +55,7 @@ SHAPES = [
     equal_lengths("1x32k-s2048", 1, 32768, 2048),
     equal_lengths("6x32k-s2048", 6, 32768, 2048),
     equal_lengths("1x32k-28q4kv", 1, 32768, 128, num_q_heads=28, num_kv_heads=4),
+    equal_lengths("1536x672-28q4kv", 1536, 672, 8, num_q_heads=28, num_kv_heads=4),
 ]
 
 
@@ -218,7 +219,7 @@ class Report:
 
     def __init__(self, timer, peer_versions, ratio_of):
         self.conditions = dict(device=torch.cuda.get_device_name(), driver=driver_version(), cuda_runtime=torch.version.cuda,
-                               torch=torch.__version__, dtype="bfloat16", flushed_bytes=FLUSHED_BYTES,
+                               torch=torch.__version__, flushed_bytes=FLUSHED_BYTES,
                                warmups=timer.warmups, runs=timer.runs, **peer_versions)
         self.rows, self.failures = [], 0
         print(", ".join(f"{key} {value}" for key, value in self.conditions.items()))
@@ -226,16 +227,19 @@ class Report:
         print(self.COLUMNS.format("shape", "engine", "kernel", "samples", "median us", "5..95 % us", "K GB/s", "ratio",
                                   "rms err.", "cache"), flush=True)
 
-    def add(self, batch, engine, kernel, cache, samples="", times=None, peer=(None, None), error=None, note=""):
+    def add(self, batch, engine, kernel, cache, samples="", times=None, peer=(None, None), error=None, note="",
+            kv_dtype=torch.bfloat16):
         """One row; gives its median. `peer` is the name and the median that the ratio divides by this row's; a row
-        without times needs a note."""
+        without times needs a note. `kv_dtype` is of the cache that the row read."""
         shape, (peer_name, peer_us) = batch.shape, peer
+        key_bytes = batch.key_bytes * kv_dtype.itemsize // 2
         median = statistics.median(times) if times else None
         row = dict(what="attention", shape=shape.name, batch=shape.batch, shortest=shape.shortest, longest=shape.longest,
                    num_q_heads=shape.num_q_heads, num_kv_heads=shape.num_kv_heads, head_dim=shape.head_dim, engine=engine,
                    kernel=kernel, cache=cache, samples=samples, median_us=median,
                    p5_us=percentile(times, 0.05) if times else None, p95_us=percentile(times, 0.95) if times else None,
-                   key_bytes=batch.key_bytes, k_gb_per_s=batch.key_bytes / median / 1e3 if times else None,
+                   kv_dtype=str(kv_dtype).removeprefix("torch."), key_bytes=key_bytes,
+                   k_gb_per_s=key_bytes / median / 1e3 if times else None,
                    peer=peer_name, peer_us=peer_us, ratio=peer_us / median if peer_us and times else None,
                    rms_error=error, note=note)
         self.rows.append(row | self.conditions)
@@ -252,10 +256,11 @@ class Report:
         sys.stdout.flush()
         return median
 
-    def add_failure(self, batch, engine, kernel, cache, samples, error):
+    def add_failure(self, batch, engine, kernel, cache, samples, error, kv_dtype=torch.bfloat16):
         """The row of a call that raised; the script fails once every row is out."""
         self.failures += 1
-        self.add(batch, engine, kernel, cache, samples, note=f"{type(error).__name__}: {error}".split("\n")[0])
+        self.add(batch, engine, kernel, cache, samples, note=f"{type(error).__name__}: {error}".split("\n")[0],
+                 kv_dtype=kv_dtype)
 
     def finish(self, json_path):
         if json_path:
@@ -271,8 +276,8 @@ def samples_text(batch):
     return str(most) if fewest == most else f"{fewest}..{most}"
 
 
-def add_options(parser, estimators):
-    parser.add_argument("--library", required=True, help="liballot_torch.so")
+def add_options(parser, estimators, library_required=True):
+    parser.add_argument("--library", required=library_required, help="liballot_torch.so")
     parser.add_argument("--shapes", default="", help="names, separated by commas; default all")
     parser.add_argument("--estimators", default=estimators, help="allot's estimators beside exact (default %(default)s)")
     parser.add_argument("--page-size", type=int, default=16, help="tokens a page (default %(default)s)")
@@ -284,10 +289,11 @@ def add_options(parser, estimators):
 
 
 def start(options):
-    """Loads allot's operators, and says what is missing when it cannot."""
+    """Loads allot's operators where a library is given, and says what is missing when it cannot."""
     if not torch.cuda.is_available():
         sys.exit("this benchmark needs a GPU: torch.cuda.is_available() is False")
-    torch.ops.load_library(options.library)
+    if options.library:
+        torch.ops.load_library(options.library)
     return ColdTimer(options.warmups, options.runs)
 
 
@@ -313,3 +319,17 @@ def exact_output(batch):
     call = OwnCall(batch, "exact")
     call()
     return call.result()
+
+
+def float32_output(batch):
+    """Exact attention by torch in float32, one sequence after the other: [batch, num_q_heads, head_dim]."""
+    shape = batch.shape
+    out = torch.empty(batch.query.shape, dtype=torch.float32, device="cuda")
+    for b, (own, length) in enumerate(zip(batch.pages_of, batch.lengths)):
+        own = own.cuda().long()
+        keys, values = (pool[own].float().transpose(0, 1).flatten(1, 2)[:, :length]  # [num_kv_heads, length, head_dim]
+                        for pool in (batch.key_pages, batch.value_pages))
+        query = batch.query[b].float().view(shape.num_kv_heads, -1, shape.head_dim)
+        weights = (batch.scale * query @ keys.transpose(1, 2)).softmax(dim=-1)
+        out[b] = (weights @ values).flatten(0, 1)
+    return out
