@@ -65,7 +65,8 @@ constexpr int kUntimed = 2;  // what is new to the engine, such as a size of bat
 }  // namespace
 
 int32_t tokens_of_decode_steps(int steps) {
-  return kUntimed + steps + 1;  // the first token comes with the prompt
+  // The first token comes with the prompt, and one step is handed over ahead.
+  return kUntimed + steps + 2;
 }
 
 void run_decode_steps(model::Engine& engine, const GenerateWorkload& workload, int steps,
@@ -80,8 +81,10 @@ void run_decode_steps(model::Engine& engine, const GenerateWorkload& workload, i
     (void)engine.step();
     decoded += engine.counters().decode_tokens > before ? 1 : 0;
   }
+  engine.wait_for_device();  // the step that was handed over ahead is none of those
   around([&] {
     for (int i = 0; i < steps; ++i) (void)engine.step();
+    engine.wait_for_device();
   });
   while (engine.pending() > 0) (void)engine.step();
 }

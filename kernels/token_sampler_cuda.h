@@ -48,9 +48,20 @@ struct ChooseTokensParams {
   int64_t seen_rows = 0;
   const int32_t* seen_row = nullptr;  // [rows] distinct rows of seen; null = row i uses row i
   int32_t* chosen = nullptr;          // [rows] -1 where a logit is NaN or seen_row lies outside seen
-  int32_t* fault = nullptr;           // [1] lowest row that ever got -1
+  int32_t* fault = nullptr;           // [1] lowest row that ever got -1; null = not kept
 };
 void choose_tokens_cuda(const ChooseTokensParams& params, const DeviceLimits& limits, CudaStream stream);
+
+// Puts tokens that an earlier launch has chosen into the ids of the next pass, without the host:
+// ids[i] = chosen[choices[i]] where choices[i] >= 0; INT32_MAX where there is no such choice.
+struct FeedTokensParams {
+  int64_t tokens = 0;
+  const int32_t* choices = nullptr;  // [tokens] -1 = ids[i] stays as it is
+  const int32_t* chosen = nullptr;   // [chosen_rows]
+  int64_t chosen_rows = 0;
+  int32_t* ids = nullptr;  // [tokens]
+};
+void feed_tokens_cuda(const FeedTokensParams& params, const DeviceLimits& limits, CudaStream stream);
 
 // Marks ids as seen: those of prompts, some of them or all at a time.
 struct MarkSeenParams {

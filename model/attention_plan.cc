@@ -62,6 +62,10 @@ ForwardBatch make_batch(std::span<const SequencePart> parts, int32_t num_layers,
   for (const SequencePart& part : parts) {
     const int64_t row = batch.num_tokens();
     batch.tokens.insert(batch.tokens.end(), part.tokens.begin() + part.begin, part.tokens.begin() + part.end);
+    if (part.chosen_before >= 0) {
+      batch.chosen_before.resize(batch.tokens.size(), -1);
+      batch.chosen_before.back() = part.chosen_before;
+    }
     batch.query_start.push_back(batch.num_tokens());
     batch.lengths.push_back(static_cast<int32_t>(part.end));
     batch.draws.push_back(part.draws);
@@ -69,6 +73,7 @@ ForwardBatch make_batch(std::span<const SequencePart> parts, int32_t num_layers,
     for (int64_t position = std::max(part.begin, part.first_output); position < part.end; ++position)
       batch.output_rows.push_back(row + position - part.begin);
   }
+  if (!batch.chosen_before.empty()) batch.chosen_before.resize(batch.tokens.size(), -1);
   const size_t sequences = parts.size(), max_pages = static_cast<size_t>(batch.max_pages);
   batch.page_table.resize(sequences * max_pages, 0);
   batch.budgets.resize(num_layers * sequences, kernels::kDenseBudget);

@@ -12,7 +12,10 @@ namespace allot::model {
 
 // New tokens of several sequences, one sequence after the other.
 struct ForwardBatch {
-  std::vector<int32_t> tokens;       // [num_tokens]
+  std::vector<int32_t> tokens;  // [num_tokens]
+  // [num_tokens] where a token is not known yet: the choice (0 .. outputs - 1) of the pass before that makes
+  // it, whatever `tokens` has there; -1 = `tokens` has it. Empty = all are known.
+  std::vector<int32_t> chosen_before;
   std::vector<int32_t> positions;    // [num_tokens] in the token's sequence
   std::vector<int64_t> slots;        // [num_tokens] page * page_size + offset: where keys and values go
   std::vector<int64_t> query_start;  // [batch + 1] first token of each sequence
@@ -34,6 +37,8 @@ void place_tokens(ForwardBatch& batch, int32_t page_size);
 // New tokens of one sequence, those at positions begin .. end - 1.
 struct SequencePart {
   std::span<const int32_t> tokens = {};  // of the sequence, at least up to `end`
+  // The choice of the pass before that makes the token at end - 1; -1 = it is known.
+  int32_t chosen_before = -1;
   int64_t begin = 0;
   int64_t end = 0;
   std::span<const int32_t> pages = {};  // of the sequence, in order

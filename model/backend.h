@@ -1,6 +1,7 @@
 // Runs the model for an engine: weights, KV cache and choice of tokens on one device. The engine decides
-// which sequences run, on which pages and until when. A backend does one forward pass at a time and keeps of
-// each sequence only its keys and values in the cache and the tokens it has seen. Torch-free.
+// which sequences run, on which pages and until when. A backend does one forward pass after the other, in the
+// order in which they were handed over, and keeps of each sequence only its keys and values in the cache and
+// the tokens it has seen. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,12 @@ struct TokenChoice {
   uint32_t position = 0;  // of the last token before it (DrawRow::position)
 };
 
-// Not for use by several threads at once. A pass has at most max_pass_tokens(options) new tokens, in step()
+// Not for use by several threads at once. A pass has at most max_pass_tokens(options) new tokens, in submit()
 // at most max_sequences output rows.
+//
+// Calls take effect in their order: what a pass writes to pages and slots is there for the passes submitted
+// behind it, and none of it disturbs those before. So pages and slots may go to another sequence as soon as
+// the last pass with the previous one is submitted, whether that pass has ended or not.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -38,15 +43,28 @@ class Backend {
   // `prompt` as seen.
   virtual void open_slot(int32_t slot, std::span<const int32_t> prompt) = 0;
 
-  // One forward pass: writes keys and values of the new tokens to the cache and chooses a token for every
-  // output row; choices[i] belongs to batch.output_rows[i], and no two have the same slot. Returns
-  // [output_rows.size()], valid until the next call; the chosen tokens count as seen. Throws Error when a
-  // logit of an output row is not a number.
-  virtual std::span<const int32_t> step(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
-                                        std::span<const TokenChoice> choices) = 0;
+  // How many passes may be submitted and not yet taken: 1, or 2 where the device runs one while the host
+  // prepares the next.
+  virtual int32_t max_submitted() const = 0;
 
-  // The same pass without a choice: float32 logits [output_rows.size(), vocab_size], valid until
-  // the next call.
+  // Hands over one forward pass, which writes keys and values of the new tokens to the cache and chooses a
+  // token for every output row; choices[i] belongs to batch.output_rows[i], and no two have the same slot.
+  // The chosen tokens count as seen. A token of the batch may be one that the pass submitted before this one
+  // chooses (ForwardBatch::chosen_before), unless max_submitted() is 1. May return before the pass has ended.
+  virtual void submit(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
+                      std::span<const TokenChoice> choices) = 0;
+
+  // Waits for the oldest pass that was submitted and not taken, of which there must be one. Returns its
+  // chosen tokens, [output_rows.size()], -1 where a logit of the row was not a number; valid until the next
+  // call. Throws CudaError when the device failed, InvalidArgument when attention found content that
+  // contradicts the batch; the pass counts as taken then.
+  virtual std::span<const int32_t> take() = 0;
+
+  // Waits until every pass submitted has ended; they remain to be taken.
+  virtual void wait() {}
+
+  // A pass without a choice: float32 logits [output_rows.size(), vocab_size], valid until the next call. This
+  // and what follows may be called while passes are submitted and not taken.
   virtual std::span<const float> logits(const ForwardBatch& batch,
                                         const kernels::AttentionMethod& attention) = 0;
 

@@ -61,9 +61,12 @@ class CpuBackend final : public Backend {
     for (int32_t id : prompt) seen_[slot].add(id, vocab_size_);
   }
 
-  std::span<const int32_t> step(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
-                                std::span<const TokenChoice> choices) override {
+  int32_t max_submitted() const override { return 1; }
+
+  void submit(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
+              std::span<const TokenChoice> choices) override {
     assert(choices.size() == batch.output_rows.size());
+    assert(batch.chosen_before.empty());
     const std::span<float> logits = decoder_.forward(batch, attention);
     chosen_.resize(choices.size());
     run_parallel(static_cast<int64_t>(choices.size()), threads_, [&](int64_t i, int worker) {
@@ -76,9 +79,13 @@ class CpuBackend final : public Backend {
       chosen_[i] = samplers_[worker].choose(logits.subspan(i * vocab_size_, vocab_size_), choice.sampling,
                                             seen_[choice.slot].ids(), draw);
     });
-    for (size_t i = 0; i < choices.size(); ++i) seen_[choices[i].slot].add(chosen_[i], vocab_size_);
-    return chosen_;
+    for (size_t i = 0; i < choices.size(); ++i) {
+      if (chosen_[i] >= 0) seen_[choices[i].slot].add(chosen_[i], vocab_size_);
+    }
   }
+
+  // submit() has waited.
+  std::span<const int32_t> take() override { return chosen_; }
 
   std::span<const float> logits(const ForwardBatch& batch,
                                 const kernels::AttentionMethod& attention) override {
@@ -109,7 +116,7 @@ class CpuBackend final : public Backend {
   KeptStates states_;
   std::vector<TokenSampler> samplers_;  // [threads]
   std::vector<SeenTokens> seen_;        // [max_sequences]
-  std::vector<int32_t> chosen_;         // of the last step
+  std::vector<int32_t> chosen_;         // of the pass submitted last
 };
 
 }  // namespace

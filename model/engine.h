@@ -11,45 +11,20 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "episode/finish.h"
 #include "model/engine_options.h"
 #include "model/fidelity.h"
+#include "model/generation.h"
 #include "model/layer_execution.h"
 #include "model/model_config.h"
-#include "model/sampling.h"
 
 namespace allot::model {
 
-struct GenerationRequest {
-  uint64_t id = 0;  // chosen by the caller, returned with the result; should be unique among pending requests
-  std::vector<int32_t> prompt;
-  // Samples per layer [layers], or kExactLayer (episode/samples.h) where its attention is exact; empty =
-  // exact attention in every layer.
-  std::vector<int32_t> samples;
-  // Coordinates of the draws: attention draws are at (layer, head, position), the choice of a token at
-  // kTokenLayer, head 0 and the position of the last token before it.
-  DrawKey key;
-  uint32_t question = 0;
-  SamplingParams sampling;
-  int32_t max_new_tokens = 0;  // >= 1
-  bool ignore_eos = false;     // go on after an eos token: for benchmarks
-  // Called after each token with the output so far; true ends the sequence with kStop. May be empty.
-  std::function<bool(std::span<const int32_t>)> stop;
-};
+class Backend;
+class WeightsSource;
 
-struct GenerationResult {
-  uint64_t id = 0;
-  std::vector<int32_t> tokens;  // without the prompt; ends with the eos token when finish is kEos
-  Finish finish = Finish::kLength;
-  int32_t prompt_tokens = 0;
-};
-
-struct EngineCounters {
-  int64_t prefill_tokens = 0;  // prompt tokens
-  int64_t decode_tokens = 0;  // tokens chosen by decode steps; a request's first token comes from its prefill
-  double prefill_seconds = 0;
-  double decode_seconds = 0;
-};
+// Makes what runs the model; backend.h has the one of options.device.
+using BackendMaker = std::function<std::unique_ptr<Backend>(
+    const WeightsSource& source, const ModelConfig& config, const EngineOptions& options)>;
 
 // Not for use by several threads at once. Results do not depend on what else runs: a sequence's random draws
 // are functions of its own coordinates, and docs/internals/engine.md says when its logits are the same to
@@ -62,6 +37,9 @@ class Engine {
   // on the CPU, which has no kernels for it, and for a device that the build does not support;
   // InvalidArgument for an option out of range.
   Engine(const std::filesystem::path& model_directory, const EngineOptions& options);
+  // With a backend of the caller's making, for tests.
+  Engine(const std::filesystem::path& model_directory, const EngineOptions& options,
+         const BackendMaker& make_backend);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -78,14 +56,18 @@ class Engine {
   void submit(GenerationRequest request);
   // Sequences queued or in flight.
   int64_t pending() const;
-  // Admits queued requests in order while there are slots and pages for all their tokens, runs one forward
-  // pass (a prefill chunk, or one decode step for all running sequences) and returns the finished ones.
-  // Returns at once, with none, when nothing is pending. Throws Error when the model gives a logit that is
-  // not a number.
+  // Runs on until one more forward pass has ended (a prefill chunk, or one decode step for all running
+  // sequences) and returns the sequences that finished with it, none when nothing is pending. Requests are
+  // admitted in order, while there are slots and pages for all their tokens, to the next pass that is handed
+  // over. A GPU gets a pass while the one before runs: a request then joins one pass later, and a sequence
+  // that an eos token or `stop` ends has been in one pass more, of which nothing is kept. Throws Error when
+  // the model gives a logit that is not a number; its sequences are as they were before the pass then.
   std::vector<GenerationResult> step();
   // Drops the request with this id, queued or in flight; false when it is unknown. Must not be called
   // from within `stop`.
   bool cancel(uint64_t id);
+  // Waits until the device has done all that step() has handed over, for those who look at the device.
+  void wait_for_device();
 
   // Float32 logits of every position [ids.size(), vocab_size] of one teacher-forced pass. `samples` as in a
   // request; they apply at every position, in every prefill mode. Uses free pages of the cache; throws
@@ -104,8 +86,8 @@ class Engine {
                                  const FidelityOptions& options);
 
   const EngineCounters& counters() const;
-  // What each layer has done in the steps so far, [layers] with count_execution, else empty. Rows are counted
-  // on the CPU only.
+  // What each layer has done in the passes handed over so far, [layers] with count_execution, else empty.
+  // Rows are counted on the CPU only, where passes hold no token in vain.
   std::vector<LayerExecution> execution() const;
 
  private:

@@ -126,7 +126,7 @@ int32_t TokenSampler::choose(std::span<float> logits, const SamplingParams& para
                              std::span<const int32_t> seen, const DrawRow& draw) {
   if (params.repetition_penalty != 1) penalise(logits, seen, params.repetition_penalty);
   const int32_t best = argmax(logits);
-  if (best < 0) throw_not_a_number();
+  if (best < 0) return -1;
   const auto temperature = static_cast<float>(params.temperature);
   const float largest = logits[best];
   if (!(temperature > 0) || std::isinf(largest)) return best;

@@ -30,7 +30,7 @@ void validate(const SamplingParams& params);
 // Index of the largest value, the lowest on a tie. `values` is not empty. -1 when a value is NaN.
 int32_t argmax(std::span<const float> values);
 
-// Throws the Error of a model that gave a logit that is NaN, on any device.
+// Throws the Error of a model that gave a logit that is NaN.
 [[noreturn]] void throw_not_a_number();
 
 // Chooses tokens; keeps its scratch memory between calls. One per thread.
@@ -38,7 +38,7 @@ class TokenSampler {
  public:
   // `logits` [vocab_size], overwritten unless the choice is a plain argmax. `seen`: the distinct ids of
   // prompt and output so far. The choice is a function of logits, params, seen and the uniform number at
-  // `draw` (draw 0 of the row) alone. Throws Error when a logit is NaN.
+  // `draw` (draw 0 of the row) alone; -1 when a logit is NaN.
   int32_t choose(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> seen,
                  const DrawRow& draw);
 

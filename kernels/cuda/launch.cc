@@ -3,12 +3,14 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <mutex>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "kernels/attention_cuda.h"
+#include "kernels/attention_fault_cuda.h"
 #include "kernels/cuda/args.h"
 #include "kernels/cuda/plan.h"
 
@@ -196,16 +198,28 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
   }
 }
 
-void check_cuda(CudaWorkspace workspace, CudaStream stream) {
+void copy_fault_cuda(CudaWorkspace workspace, AttentionFault* fault, CudaStream stream) {
+  static_assert(sizeof(AttentionFault) == sizeof(cuda::Fault) &&
+                offsetof(AttentionFault, limit) == offsetof(cuda::Fault, limit));
   check_workspace(workspace, cuda::kHeaderBytes);
-  cuda::Fault fault = {};
-  check(cudaMemcpyAsync(&fault, workspace.data, sizeof(fault), cudaMemcpyDeviceToHost, stream),
+  check(cudaMemcpyAsync(fault, workspace.data, sizeof(*fault), cudaMemcpyDeviceToHost, stream),
         "cudaMemcpyAsync");
+}
+
+void check_cuda(CudaWorkspace workspace, CudaStream stream) {
+  AttentionFault fault;
+  copy_fault_cuda(workspace, &fault, stream);
   check(cudaStreamSynchronize(stream), "attention kernels");
   if (fault.code == cuda::kFaultNone) return;
   reset_cuda_workspace(workspace, stream);
+  throw_fault(fault);
+}
+
+void throw_fault(const AttentionFault& fault) {
   const auto refuse = [](const std::string& text) { throw InvalidArgument("attention on CUDA: " + text); };
   switch (fault.code) {
+    case cuda::kFaultNone:
+      return;
     case cuda::kFaultLength:
       refuse(fmt::format(
           "sequence {} has length {}; expected at least its number of queries, at most max_length = {} "

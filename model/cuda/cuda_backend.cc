@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <map>
 #include <numeric>
@@ -16,15 +17,18 @@
 
 #include "base/error.h"
 #include "base/round_up.h"
+#include "kernels/attention_fault_cuda.h"
 #include "kernels/bfloat16.h"
 #include "kernels/rows_cuda.h"
 #include "kernels/token_sampler_cuda.h"
+#include "model/cuda/chosen_tokens.h"
 #include "model/cuda/decoder.h"
 #include "model/cuda/dense_prefill.h"
 #include "model/cuda/device_memory.h"
 #include "model/cuda/device_weights.h"
+#include "model/cuda/graph.h"
 #include "model/cuda/pass_arrays.h"
-#include "model/sampling.h"
+#include "model/cuda/seen_tokens.h"
 
 namespace allot::model {
 namespace cuda {
@@ -53,45 +57,6 @@ int32_t bound(int64_t value, int32_t least) {
   return static_cast<int32_t>(std::max<int64_t>(least, std::bit_ceil(static_cast<uint64_t>(value))));
 }
 
-// A captured sequence of kernels.
-class Graph {
- public:
-  Graph() = default;
-  ~Graph() {
-    if (executable_ != nullptr) (void)cudaGraphExecDestroy(executable_);
-  }
-  Graph(Graph&& other) noexcept : executable_(std::exchange(other.executable_, nullptr)) {}
-  Graph& operator=(Graph&& other) noexcept {
-    std::swap(executable_, other.executable_);
-    return *this;
-  }
-
-  // Captures what `queue` queues on the stream.
-  template <class Queue>
-  static Graph capture(cudaStream_t stream, Queue queue) {
-    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-    cudaGraph_t graph = nullptr;
-    try {
-      queue();
-    } catch (...) {
-      (void)cudaStreamEndCapture(stream, &graph);
-      if (graph != nullptr) (void)cudaGraphDestroy(graph);
-      throw;
-    }
-    check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
-    Graph result;
-    const cudaError_t status = cudaGraphInstantiate(&result.executable_, graph, 0);
-    (void)cudaGraphDestroy(graph);
-    check(status, "cudaGraphInstantiate");
-    return result;
-  }
-
-  void launch(cudaStream_t stream) const { check(cudaGraphLaunch(executable_, stream), "cudaGraphLaunch"); }
-
- private:
-  cudaGraphExec_t executable_ = nullptr;
-};
-
 AttentionMode attention_mode(const ForwardBatch& batch, int32_t layer) {
   const auto of_layer = std::span(batch.budgets).subspan(layer * batch.batch(), batch.batch());
   const auto dense = std::ranges::count(of_layer, kernels::kDenseBudget);
@@ -108,11 +73,15 @@ class CudaBackend final : public Backend {
  public:
   CudaBackend(const WeightsSource& source, const ModelConfig& config, const EngineOptions& options,
               int device);
+  ~CudaBackend() override;
 
   const KvCacheShape& cache_shape() const override { return decoder_.cache_shape(); }
   void open_slot(int32_t slot, std::span<const int32_t> prompt) override;
-  std::span<const int32_t> step(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
-                                std::span<const TokenChoice> choices) override;
+  int32_t max_submitted() const override { return ChosenTokens::kPasses; }
+  void submit(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
+              std::span<const TokenChoice> choices) override;
+  std::span<const int32_t> take() override;
+  void wait() override;
   std::span<const float> logits(const ForwardBatch& batch,
                                 const kernels::AttentionMethod& attention) override;
   void reserve_states(int64_t rows) override;
@@ -136,30 +105,30 @@ class CudaBackend final : public Backend {
   // Sends the batch to the device and returns the arrays there, for kernels.
   PassArrays send(const PassPlan& plan, const ForwardBatch& batch, std::span<const TokenChoice> choices);
   bool find_dense_prefill();
-  void forget_fault();
   // Makes the buffer at least as large; what it held is lost when it grows. Waits for the stream then.
   void grow(DeviceBuffer* buffer, int64_t bytes);
   void queue_choices(const PassPlan& plan, const PassArrays& arrays);
-  // Waits for the chosen tokens and returns them.
-  std::span<const int32_t> take_choices(int64_t count);
 
   DeviceChoice device_choice_;
   int device_number_;
   ModelConfig config_;
   kernels::DType dtype_;
-  int32_t max_sequences_;
   kernels::DeviceLimits device_;
   Stream stream_;
   std::unique_ptr<DensePrefill> dense_prefill_;
   bool dense_prefill_missing_ = false;
   CudaDecoder decoder_;
 
-  PinnedBuffer staging_;
+  // Arrays of a pass, filled while the device may still read those of the pass before.
+  struct Staging {
+    PinnedBuffer memory;
+    Event sent;
+  };
+  std::array<Staging, 2> staging_;
+  size_t next_staging_ = 0;
   DeviceBuffer arrays_;
-  DeviceBuffer seen_;     // [max_sequences, seen_words]
-  DeviceBuffer prompt_;   // ids of a prompt, then its row of seen_ for each
-  DeviceBuffer chosen_;   // the sampler's fault, then [outputs] tokens
-  PinnedBuffer results_;  // the same
+  SeenTokens seen_;
+  ChosenTokens chosen_;
   std::vector<float> logits_;
   DeviceBuffer states_;     // kept hidden states [rows, hidden_size]
   DeviceBuffer rows_read_;  // [sequences] of a pass
@@ -183,17 +152,20 @@ CudaBackend::CudaBackend(const WeightsSource& source, const ModelConfig& config,
       device_number_(device),
       config_(config),
       dtype_(options.dtype),
-      max_sequences_(options.max_sequences),
       device_(kernels::device_limits(device)),
       decoder_(config, load_device_weights(source, config, options.dtype, options.threads), options.dtype,
                decoder_limits(options), device_),
-      seen_(max_sequences_ * kernels::seen_words(config.vocab_size) * int64_t{sizeof(uint32_t)}),
-      chosen_((decoder_.limits().rows + 1) * int64_t{sizeof(int32_t)}),
-      results_(chosen_.size()) {
+      seen_(options.max_sequences, config.vocab_size, stream_.get()),
+      chosen_(decoder_.limits().rows) {
   decoder_.make_cache(choose_cache(options));
   if (options.skip_prefill) decoder_.fill_cache_at_random(stream_.get());
-  check(cudaMemsetAsync(seen_.data(), 0, seen_.size(), stream_.get()), "cudaMemsetAsync");
-  forget_fault();
+  stream_.synchronize();
+}
+
+CudaBackend::~CudaBackend() {
+  // Passes that nobody takes may still run on the memory that is freed now.
+  (void)cudaSetDevice(device_number_);
+  (void)cudaStreamSynchronize(stream_.get());
 }
 
 // The cache takes the memory that weights and activations leave, except for kSpareBytes and for the attention
@@ -237,39 +209,8 @@ bool CudaBackend::find_dense_prefill() {
   return dense_prefill_ != nullptr;
 }
 
-void CudaBackend::forget_fault() {
-  *results_.as<int32_t>() = kernels::kNoFaultyRow;
-  check(cudaMemcpyAsync(chosen_.data(), results_.data(), sizeof(int32_t), cudaMemcpyHostToDevice,
-                        stream_.get()),
-        "cudaMemcpyAsync");
-  stream_.synchronize();
-}
-
 void CudaBackend::open_slot(int32_t slot, std::span<const int32_t> prompt) {
-  const DeviceChoice choice(device_number_);
-  kernels::clear_seen_cuda({.vocab_size = config_.vocab_size,
-                            .seen = seen_.as<uint32_t>(),
-                            .seen_rows = max_sequences_,
-                            .row = slot},
-                           stream_.get());
-  const auto bytes = static_cast<int64_t>(prompt.size_bytes());
-  if (prompt_.size() < 2 * bytes) {
-    stream_.synchronize();
-    prompt_ = DeviceBuffer(2 * bytes);
-  }
-  // From pageable memory: each call returns when that memory may change again.
-  const std::vector<int32_t> rows(prompt.size(), slot);
-  check(cudaMemcpyAsync(prompt_.data(), prompt.data(), bytes, cudaMemcpyHostToDevice, stream_.get()),
-        "cudaMemcpyAsync");
-  check(cudaMemcpyAsync(prompt_.data() + bytes, rows.data(), bytes, cudaMemcpyHostToDevice, stream_.get()),
-        "cudaMemcpyAsync");
-  kernels::mark_seen_cuda({.tokens = static_cast<int64_t>(prompt.size()),
-                           .ids = prompt_.as<int32_t>(),
-                           .rows = prompt_.as<int32_t>() + prompt.size(),
-                           .vocab_size = config_.vocab_size,
-                           .seen = seen_.as<uint32_t>(),
-                           .seen_rows = max_sequences_},
-                          device_, stream_.get());
+  seen_.open(slot, prompt);
 }
 
 PassPlan CudaBackend::plan_of(const ForwardBatch& batch, bool decode) const {
@@ -312,17 +253,22 @@ void CudaBackend::reserve(const PassPlan& plan, const kernels::AttentionMethod& 
   if (bytes > arrays_.size()) {
     stream_.synchronize();
     graphs_.clear();
-    staging_ = PinnedBuffer(bytes + bytes / 2);
+    for (Staging& staging : staging_) staging.memory = PinnedBuffer(bytes + bytes / 2);
     arrays_ = DeviceBuffer(bytes + bytes / 2);
   }
 }
 
 PassArrays CudaBackend::send(const PassPlan& plan, const ForwardBatch& batch,
                              std::span<const TokenChoice> choices) {
-  const PassBlock host = lay_out_pass(plan.shape, staging_.data());
+  Staging& staging = staging_[next_staging_];
+  next_staging_ = (next_staging_ + 1) % staging_.size();
+  staging.sent.synchronize();
+  const PassBlock host = lay_out_pass(plan.shape, staging.memory.data());
   fill_pass(plan.shape, batch, choices, host.arrays);
-  check(cudaMemcpyAsync(arrays_.data(), staging_.data(), host.bytes, cudaMemcpyHostToDevice, stream_.get()),
+  check(cudaMemcpyAsync(arrays_.data(), staging.memory.data(), host.bytes, cudaMemcpyHostToDevice,
+                        stream_.get()),
         "cudaMemcpyAsync");
+  staging.sent.record(stream_.get());
   return lay_out_pass(plan.shape, arrays_.data()).arrays;
 }
 
@@ -337,38 +283,32 @@ void CudaBackend::queue_choices(const PassPlan& plan, const PassArrays& arrays) 
                                .rules = arrays.rules,
                                .draws = arrays.token_draws,
                                .positions = arrays.token_positions,
-                               .seen = seen_.as<uint32_t>(),
-                               .seen_rows = max_sequences_,
+                               .seen = seen_.data(),
+                               .seen_rows = seen_.slots(),
                                .seen_row = arrays.token_seen_rows,
-                               .chosen = chosen_.as<int32_t>() + 1,
-                               .fault = chosen_.as<int32_t>()},
+                               .chosen = chosen_.on_device()},
                               device_, stream_.get());
-  check(cudaMemcpyAsync(results_.data(), chosen_.data(), (outputs + 1) * sizeof(int32_t),
-                        cudaMemcpyDeviceToHost, stream_.get()),
-        "cudaMemcpyAsync");
 }
 
-std::span<const int32_t> CudaBackend::take_choices(int64_t count) {
-  decoder_.check(stream_.get());
-  const auto* const results = results_.as<int32_t>();
-  if (count > 0 && results[0] != kernels::kNoFaultyRow) {
-    forget_fault();
-    throw_not_a_number();
-  }
-  return {results + 1, static_cast<size_t>(count)};
-}
-
-std::span<const int32_t> CudaBackend::step(const ForwardBatch& batch,
-                                           const kernels::AttentionMethod& attention,
-                                           std::span<const TokenChoice> choices) {
+void CudaBackend::submit(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
+                         std::span<const TokenChoice> choices) {
   const DeviceChoice choice(device_number_);
   const PassPlan plan = plan_of(batch, is_decode(batch));
   reserve(plan, attention);
   if (plan.decode && tuned_rows_.insert(plan.shape.rows).second) {
     decoder_.tune(plan.shape.rows, stream_.get());
   }
+  seen_.queue(device_, stream_.get());
   const PassArrays arrays = send(plan, batch, choices);
   const auto queue = [&] {
+    if (plan.decode || !batch.chosen_before.empty()) {
+      kernels::feed_tokens_cuda({.tokens = plan.shape.rows,
+                                 .choices = arrays.chosen_before,
+                                 .chosen = chosen_.on_device(),
+                                 .chosen_rows = chosen_.rows(),
+                                 .ids = arrays.tokens},
+                                device_, stream_.get());
+    }
     decoder_.queue(plan, arrays, attention, stream_.get());
     queue_choices(plan, arrays);
   };
@@ -379,7 +319,23 @@ std::span<const int32_t> CudaBackend::step(const ForwardBatch& batch,
   } else {
     queue();
   }
-  return take_choices(static_cast<int64_t>(choices.size()));
+  // Not in the graph, because passes send their tokens to different places.
+  chosen_.send(static_cast<int64_t>(choices.size()), decoder_.attention_workspace(), stream_.get());
+}
+
+std::span<const int32_t> CudaBackend::take() {
+  const DeviceChoice choice(device_number_);
+  const ChosenTokens::Taken taken = chosen_.take();
+  if (taken.fault.code != 0) {
+    kernels::reset_cuda_workspace(decoder_.attention_workspace(), stream_.get());
+    kernels::throw_fault(taken.fault);
+  }
+  return taken.tokens;
+}
+
+void CudaBackend::wait() {
+  const DeviceChoice choice(device_number_);
+  stream_.synchronize();
 }
 
 std::span<const float> CudaBackend::logits(const ForwardBatch& batch,

@@ -119,13 +119,12 @@ bool CudaDecoder::reserve_attention(int64_t bytes, cudaStream_t stream) {
   cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   attention_workspace_ = DeviceBuffer();  // freed first: old and new together may not fit
   attention_workspace_ = DeviceBuffer(bytes);
-  kernels::reset_cuda_workspace({attention_workspace_.data(), static_cast<size_t>(bytes)}, stream);
+  kernels::reset_cuda_workspace(attention_workspace(), stream);
   return true;
 }
 
 void CudaDecoder::check(cudaStream_t stream) const {
-  kernels::check_cuda({attention_workspace_.data(), static_cast<size_t>(attention_workspace_.size())},
-                      stream);
+  kernels::check_cuda(attention_workspace(), stream);
 }
 
 // hidden = norm(residual), preceded by residual += hidden when asked for.
@@ -202,9 +201,7 @@ void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& 
   params.budgets = arrays.budgets + layer * plan.shape.sequences;
   params.draws = arrays.draws;
   params.layer = static_cast<uint32_t>(layer);
-  kernels::attend_cuda(params, bounds_of(plan, mode), device_,
-                       {attention_workspace_.data(), static_cast<size_t>(attention_workspace_.size())},
-                       stream);
+  kernels::attend_cuda(params, bounds_of(plan, mode), device_, attention_workspace(), stream);
 }
 
 void CudaDecoder::attend_densely(int32_t layer, const PassPlan& plan, const PassArrays& arrays,

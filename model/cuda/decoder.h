@@ -97,6 +97,10 @@ class CudaDecoder {
 
   // Waits for the stream; throws InvalidArgument naming the fault when attention found one.
   void check(cudaStream_t stream) const;
+  // Where attention keeps its fault, for those who do not wait (attention_fault_cuda.h).
+  kernels::CudaWorkspace attention_workspace() const {
+    return {attention_workspace_.data(), static_cast<size_t>(attention_workspace_.size())};
+  }
 
  private:
   kernels::AttentionParams attention_params(const PassPlan& plan, AttentionMode mode,

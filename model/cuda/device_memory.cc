@@ -61,4 +61,20 @@ void Stream::synchronize() const {
   check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 
+Event::Event() {
+  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+}
+
+Event::~Event() {
+  if (event_ != nullptr) (void)cudaEventDestroy(event_);
+}
+
+void Event::record(cudaStream_t stream) {
+  check(cudaEventRecord(event_, stream), "cudaEventRecord");
+}
+
+void Event::synchronize() const {
+  check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+}
+
 }  // namespace allot::model::cuda

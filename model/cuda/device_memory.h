@@ -1,5 +1,5 @@
-// Memory and streams of a CUDA device as C++ values, for the part of the model runtime that uses CUDA. Every
-// call of the CUDA runtime there goes through check().
+// Memory, streams and events of a CUDA device as C++ values, for the part of the model runtime that uses
+// CUDA. Every call of the CUDA runtime there goes through check().
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -73,6 +73,27 @@ class Stream {
 
  private:
   cudaStream_t stream_ = nullptr;
+};
+
+// A place in a stream that the host can wait for.
+class Event {
+ public:
+  Event();
+  ~Event();
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+
+  // Moves it behind everything queued so far.
+  void record(cudaStream_t stream);
+  // Waits until the device is there; returns at once where it was never recorded. Throws CudaError when
+  // something before it failed.
+  void synchronize() const;
+
+ private:
+  cudaEvent_t event_ = nullptr;
 };
 
 }  // namespace allot::model::cuda

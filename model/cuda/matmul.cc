@@ -53,7 +53,7 @@ using Library = Owned<cublasLtHandle_t, cublasLtDestroy>;
 using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
-using Event = Owned<cudaEvent_t, cudaEventDestroy>;
+using TimedEvent = Owned<cudaEvent_t, cudaEventDestroy>;
 using Graph = Owned<cudaGraph_t, cudaGraphDestroy>;
 using GraphExec = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
 
@@ -82,10 +82,10 @@ cudaDataType_t data_type(DType dtype) {
       fmt::format("matmul on CUDA: dtype is {}; expected one of kernels::DType", static_cast<int>(dtype)));
 }
 
-Event make_event() {
+TimedEvent make_event() {
   cudaEvent_t event = nullptr;
   check(cudaEventCreate(&event), "cudaEventCreate");
-  return Event(event);
+  return TimedEvent(event);
 }
 
 template <class T>
@@ -344,7 +344,7 @@ struct Matmul::Impl {
     const int64_t runs = std::max(weights.count(), kFewestRunsOfGraph);
     const std::optional<GraphExec> graph = captured(plan, algorithm, p, weights, runs);
     if (!graph) return std::nullopt;
-    const Event start = make_event(), end = make_event();
+    const TimedEvent start = make_event(), end = make_event();
     float least = std::numeric_limits<float>::infinity();
     for (int i = 0; i <= kTimedGraphs; ++i) {
       check(cudaEventRecord(start.get(), stream), "cudaEventRecord");

@@ -21,6 +21,7 @@ PassBlock lay_out_pass(const PassShape& shape, std::byte* base) {
   };
   PassArrays& arrays = block.arrays;
   place(arrays.tokens, shape.rows);
+  place(arrays.chosen_before, shape.rows);
   place(arrays.positions, shape.rows);
   place(arrays.slots, shape.rows);
   place(arrays.query_start, shape.sequences + 1);
@@ -46,6 +47,7 @@ void fill_pass(const PassShape& shape, const ForwardBatch& batch, std::span<cons
     std::fill(std::copy(from.begin(), from.end(), array), array + to, padding);
   };
   pad(arrays.tokens, batch.tokens, shape.rows, -1);
+  pad(arrays.chosen_before, batch.chosen_before, shape.rows, -1);
   pad(arrays.positions, batch.positions, shape.rows, 0);
   pad(arrays.slots, batch.slots, shape.rows, int64_t{-1});
   pad(arrays.query_start, batch.query_start, shape.sequences + 1, rows);

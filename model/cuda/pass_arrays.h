@@ -27,6 +27,7 @@ struct PassShape {
 
 struct PassArrays {
   int32_t* tokens = nullptr;                      // [rows] -1 = padding
+  int32_t* chosen_before = nullptr;               // [rows] choice of the pass before, -1 = tokens has it
   int32_t* positions = nullptr;                   // [rows]
   int64_t* slots = nullptr;                       // [rows] of the cache; -1 = padding
   int64_t* query_start = nullptr;                 // [sequences + 1]

@@ -61,7 +61,8 @@ class CpuBackendTest : public testing::Test {
   }
 
   std::vector<int32_t> step(const std::vector<TokenChoice>& choices) {
-    const std::span<const int32_t> tokens = backend->step(two_prompts(), {}, choices);
+    backend->submit(two_prompts(), {}, choices);
+    const std::span<const int32_t> tokens = backend->take();
     return {tokens.begin(), tokens.end()};
   }
 

@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, 2) choose_tokens(ChooseTokensParams 
   const bool first_thread = rank == 0 && threadIdx.x == 0;
   const auto report = [&] {
     p.chosen[number] = -1;
-    atomicMin(p.fault, static_cast<int32_t>(number));
+    if (p.fault != nullptr) atomicMin(p.fault, static_cast<int32_t>(number));
   };
   if (!has_seen) {
     if (first_thread) report();
@@ -227,9 +227,23 @@ __global__ void __launch_bounds__(kThreads, 2) choose_tokens(ChooseTokensParams 
   }
 }
 
+constexpr uint32_t kListThreads = 256;
+uint32_t list_blocks(int64_t entries) {
+  return static_cast<uint32_t>((entries + kListThreads - 1) / kListThreads);
+}
+
+__global__ void feed_tokens(FeedTokensParams p) {
+  begin_overlapped();
+  const int64_t token = int64_t{blockIdx.x} * kListThreads + threadIdx.x;
+  if (token >= p.tokens) return;
+  const int32_t choice = p.choices[token];
+  if (choice < 0) return;
+  p.ids[token] = choice < p.chosen_rows ? p.chosen[choice] : INT32_MAX;
+}
+
 __global__ void mark_seen(MarkSeenParams p) {
   begin_overlapped();
-  const int64_t token = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int64_t token = int64_t{blockIdx.x} * kListThreads + threadIdx.x;
   if (token >= p.tokens) return;
   const int32_t id = p.ids[token], row = p.rows[token];
   if (row < 0 || row >= p.seen_rows || id < 0 || id >= p.vocab_size) return;
@@ -247,12 +261,12 @@ void launch_choose_tokens(const ChooseTokensParams& p, uint32_t row_blocks, cons
       limits, stream, p);
 }
 
+void launch_feed_tokens(const FeedTokensParams& p, const DeviceLimits& limits, CudaStream stream) {
+  launch_overlapped(feed_tokens, {.rows = list_blocks(p.tokens), .threads = kListThreads}, limits, stream, p);
+}
+
 void launch_mark_seen(const MarkSeenParams& p, const DeviceLimits& limits, CudaStream stream) {
-  constexpr uint32_t kMarkThreads = 256;
-  launch_overlapped(
-      mark_seen,
-      {.rows = static_cast<uint32_t>((p.tokens + kMarkThreads - 1) / kMarkThreads), .threads = kMarkThreads},
-      limits, stream, p);
+  launch_overlapped(mark_seen, {.rows = list_blocks(p.tokens), .threads = kListThreads}, limits, stream, p);
 }
 
 }  // namespace allot::kernels::cuda

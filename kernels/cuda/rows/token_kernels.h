@@ -16,6 +16,7 @@ uint32_t blocks_of_row(int64_t rows, const DeviceLimits& limits);
 
 void launch_choose_tokens(const ChooseTokensParams& params, uint32_t row_blocks, const DeviceLimits& limits,
                           CudaStream stream);
+void launch_feed_tokens(const FeedTokensParams& params, const DeviceLimits& limits, CudaStream stream);
 void launch_mark_seen(const MarkSeenParams& params, const DeviceLimits& limits, CudaStream stream);
 
 }  // namespace allot::kernels::cuda

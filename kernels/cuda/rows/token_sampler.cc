@@ -34,8 +34,7 @@ void check(const ChooseTokensParams& p) {
                   {"draws", p.draws},
                   {"positions", p.positions},
                   {"seen", p.seen},
-                  {"chosen", p.chosen},
-                  {"fault", p.fault}});
+                  {"chosen", p.chosen}});
   if (reinterpret_cast<uintptr_t>(p.logits) % 16 != 0) {
     check.refuse("logits is at address {}, which is not a multiple of 16 bytes", p.logits);
   }
@@ -61,6 +60,15 @@ void choose_tokens_cuda(const ChooseTokensParams& p, const DeviceLimits& limits,
   check(p);
   if (p.rows == 0) return;
   cuda::launch_choose_tokens(p, cuda::blocks_of_row(p.rows, limits), limits, stream);
+}
+
+void feed_tokens_cuda(const FeedTokensParams& p, const DeviceLimits& limits, CudaStream stream) {
+  const RowCheck check("feed_tokens", kPlace);
+  check.rows("tokens", p.tokens);
+  check.size("chosen_rows", p.chosen_rows, 0);
+  if (p.tokens == 0) return;
+  check.pointers({{"choices", p.choices}, {"chosen", p.chosen}, {"ids", p.ids}});
+  cuda::launch_feed_tokens(p, limits, stream);
 }
 
 void mark_seen_cuda(const MarkSeenParams& p, const DeviceLimits& limits, CudaStream stream) {

@@ -170,6 +170,8 @@ TEST(TokenSamplerCudaHost, RefusesWhatItCannotDoWithTheValues) {
   EXPECT_THAT(
       message_of<InvalidArgument>([] { mark_seen_cuda({.tokens = 1, .vocab_size = 8}, kH200, nullptr); }),
       Names("ids", "null"));
+  EXPECT_THAT(message_of<InvalidArgument>([] { feed_tokens_cuda({.tokens = 1}, kH200, nullptr); }),
+              Names("feed_tokens", "choices", "null"));
 }
 
 TEST(TokenSamplerCudaHost, SharesARowAmongMoreBlocksTheFewerRowsThereAre) {

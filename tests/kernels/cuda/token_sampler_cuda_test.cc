@@ -8,7 +8,6 @@
 #include <memory>
 #include <random>
 
-#include "base/error.h"
 #include "cuda_launch.h"
 #include "kernels/cuda/rows/token_kernels.h"
 #include "model/sampling.h"
@@ -58,21 +57,16 @@ struct Batch {
       scratch[id] = logits.get(row * stride + id);
       if (rule.repetition_penalty != 1 && has_seen(row, id)) ids.push_back(id);
     }
-    try {
-      const int32_t id = sampler.choose(scratch,
-                                        {.temperature = rule.temperature,
-                                         .top_p = rule.top_p,
-                                         .repetition_penalty = rule.repetition_penalty},
-                                        ids,
-                                        {.key = draws[row].key,
-                                         .question = draws[row].question,
-                                         .layer = kTokenLayer,
-                                         .position = static_cast<uint32_t>(positions[row])});
-      see(row, id);
-      return id;
-    } catch (const Error&) {
-      return -1;
-    }
+    const int32_t id = sampler.choose(
+        scratch,
+        {.temperature = rule.temperature, .top_p = rule.top_p, .repetition_penalty = rule.repetition_penalty},
+        ids,
+        {.key = draws[row].key,
+         .question = draws[row].question,
+         .layer = kTokenLayer,
+         .position = static_cast<uint32_t>(positions[row])});
+    if (id >= 0) see(row, id);
+    return id;
   }
 
   DType dtype;
@@ -307,6 +301,35 @@ TEST_F(TokenSamplerCuda, UsesTheSeenTokensOfTheRowThatSeenRowNames) {
   EXPECT_EQ(result.chosen, (std::vector<int32_t>{40, -1, 50}));
   EXPECT_EQ(result.fault, 1) << "row 3 of seen does not exist";
   EXPECT_EQ(result.seen, (std::vector<uint32_t>{0, 1u << 8 | 1u << 18, 0, 1u << 8, 0, 0}));
+}
+
+TEST_F(TokenSamplerCuda, FeedsChosenTokensToTheirPlacesAmongIds) {
+  for (const size_t tokens : {1, 6, 1000}) {
+    std::vector<int32_t> ids(tokens), choices(tokens), chosen = {70, 71, -1};
+    for (size_t i = 0; i < tokens; ++i) {
+      ids[i] = static_cast<int32_t>(i);
+      choices[i] = static_cast<int32_t>(i % 5) - 1;  // -1, 0, 1, 2, and 3, which there is not
+    }
+    GuardedArray device_ids(tokens * 4, 4), device_choices(tokens * 4, 4), device_chosen(3 * 4, 4);
+    device_ids.upload(ids.data(), nullptr);
+    device_choices.upload(choices.data(), nullptr);
+    device_chosen.upload(chosen.data(), nullptr);
+    feed_tokens_cuda({.tokens = static_cast<int64_t>(tokens),
+                      .choices = static_cast<const int32_t*>(device_choices.data()),
+                      .chosen = static_cast<const int32_t*>(device_chosen.data()),
+                      .chosen_rows = 3,
+                      .ids = static_cast<int32_t*>(device_ids.data())},
+                     gpu_limits(), nullptr);
+    const std::vector<unsigned char> bytes = device_ids.download(nullptr);
+    std::vector<int32_t> fed(tokens);
+    std::memcpy(fed.data(), bytes.data(), bytes.size());
+    for (size_t i = 0; i < tokens; ++i) {
+      const int32_t expected = i % 5 == 0 ? ids[i] : i % 5 == 4 ? INT32_MAX : chosen[i % 5 - 1];
+      ASSERT_EQ(fed[i], expected) << i << " of " << tokens;
+    }
+    device_ids.expect_guards("ids", nullptr);
+    device_chosen.expect_guards("chosen", nullptr);
+  }
 }
 
 TEST_F(TokenSamplerCuda, MarksAndClearsSeenTokensOfARow) {

@@ -33,6 +33,7 @@ std::vector<Place> places_of(const PassShape& shape, const PassArrays& arrays) {
         {name, reinterpret_cast<const std::byte*>(array), count * static_cast<int64_t>(sizeof *array)});
   };
   add("tokens", arrays.tokens, shape.rows);
+  add("chosen_before", arrays.chosen_before, shape.rows);
   add("positions", arrays.positions, shape.rows);
   add("slots", arrays.slots, shape.rows);
   add("query_start", arrays.query_start, shape.sequences + 1);
@@ -175,6 +176,16 @@ TEST(FillPass, CopiesABatchThatFillsTheShape) {
   EXPECT_THAT(field(arrays.draws, 2, [](const auto& draws) { return draws.key.sampling_seed; }), Each(4));
   EXPECT_THAT(view(arrays.output_rows, 2), ElementsAre(1, 4));
   EXPECT_TRUE(block.byte_after_is_untouched());
+}
+
+TEST(FillPass, NamesTheChoicesThatMakeTokensAndNoneForPadding) {
+  ForwardBatch batch = two_sequences();
+  const Block block(kLarger);
+  fill_pass(kLarger, batch, kChoices, block.arrays());
+  EXPECT_THAT(view(block.arrays().chosen_before, 8), Each(-1));
+  batch.chosen_before = {-1, 7, -1, -1, 0};
+  fill_pass(kLarger, batch, kChoices, block.arrays());
+  EXPECT_THAT(view(block.arrays().chosen_before, 8), ElementsAre(-1, 7, -1, -1, 0, -1, -1, -1));
 }
 
 TEST(FillPass, MarksRowsBeyondTheBatchAsPadding) {
