@@ -5,8 +5,9 @@
 #include <cmath>
 #include <limits>
 
+#include "base/error.h"
 #include "cuda_launch.h"
-
+#include "kernels/attention_fault_cuda.h"
 #include "tests/names.h"
 
 namespace allot::kernels {
@@ -79,6 +80,35 @@ INSTANTIATE_TEST_SUITE_P(Kernels, CudaFaults, ::testing::Values(1, 3),
 TEST_P(CudaFaults, ALengthOutsideTheBoundsIsNamed) {
   for (const int32_t bad : {301, 100000, std::numeric_limits<int32_t>::max(), -5, 0})
     expect_bad_value(lengths_[1], bad);
+}
+
+// For those who queue launches before they look: the copy behind a good launch still has the fault.
+TEST_P(CudaFaults, AreInEveryCopyUntilTheWorkspaceIsReset) {
+  CudaLaunch cuda(launch_, testing::tight_bounds(launch_.params));
+  (void)cuda.run();
+  AttentionFault* faults = nullptr;
+  testing::require(cudaMallocHost(reinterpret_cast<void**>(&faults), 4 * sizeof(AttentionFault)),
+                   "cudaMallocHost");
+  copy_fault_cuda(cuda.workspace(), &faults[0], cuda.stream());
+  const int32_t good = lengths_[kFaulty];
+  lengths_[kFaulty] = 301;
+  cuda.upload();
+  cuda.queue();
+  copy_fault_cuda(cuda.workspace(), &faults[1], cuda.stream());
+  lengths_[kFaulty] = good;
+  cuda.upload();
+  cuda.queue();
+  copy_fault_cuda(cuda.workspace(), &faults[2], cuda.stream());
+  reset_cuda_workspace(cuda.workspace(), cuda.stream());
+  cuda.queue();
+  copy_fault_cuda(cuda.workspace(), &faults[3], cuda.stream());
+  testing::require(cudaStreamSynchronize(cuda.stream()), "cudaStreamSynchronize");
+  for (const int i : {0, 3}) EXPECT_NO_THROW(throw_fault(faults[i])) << i;
+  for (const int i : {1, 2})
+    EXPECT_THAT([&] { throw_fault(faults[i]); },
+                ::testing::ThrowsMessage<InvalidArgument>(Names("sequence 1", 301, 300)))
+        << i;
+  testing::require(cudaFreeHost(faults), "cudaFreeHost");
 }
 
 TEST_P(CudaFaults, FewerKeysThanQueriesAreNamed) {

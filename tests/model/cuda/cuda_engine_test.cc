@@ -6,13 +6,18 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <memory>
+#include <numeric>
 #include <set>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "episode/samples.h"
 #include "kernels/estimator.h"
+#include "model/backend.h"
 #include "model/engine.h"
 #include "tests/kernels/methods.h"
 #include "tests/model/checkpoints.h"
@@ -99,6 +104,102 @@ TEST_F(CudaEngine, TokensDoNotDependOnWhatBatchMatesHold) {
       EXPECT_NE(second[i], first[i]) << "mate " << i;
     }
   }
+}
+
+// A backend that takes as many passes as a test says, so that one with its measured products serves both
+// ways.
+class LimitedBackend final : public Backend {
+ public:
+  LimitedBackend(std::unique_ptr<Backend> inner, const int32_t* limit)
+      : inner_(std::move(inner)), limit_(limit) {}
+  const KvCacheShape& cache_shape() const override { return inner_->cache_shape(); }
+  void open_slot(int32_t slot, std::span<const int32_t> prompt) override { inner_->open_slot(slot, prompt); }
+  int32_t max_submitted() const override { return std::min(*limit_, inner_->max_submitted()); }
+  void submit(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
+              std::span<const TokenChoice> choices) override {
+    fed += std::ssize(batch.chosen_before);
+    inner_->submit(batch, attention, choices);
+  }
+  std::span<const int32_t> take() override { return inner_->take(); }
+  void wait() override { inner_->wait(); }
+  std::span<const float> logits(const ForwardBatch& batch,
+                                const kernels::AttentionMethod& attention) override {
+    return inner_->logits(batch, attention);
+  }
+  void reserve_states(int64_t rows) override { inner_->reserve_states(rows); }
+  void keep_states(const ForwardBatch& batch, const kernels::AttentionMethod& attention, int64_t first_state,
+                   std::span<int64_t> rows_read) override {
+    inner_->keep_states(batch, attention, first_state, rows_read);
+  }
+  void compare_states(int64_t dense, std::span<const int64_t> sampled, int64_t rows,
+                      std::span<kernels::RowDivergence> out) override {
+    inner_->compare_states(dense, sampled, rows, out);
+  }
+
+  int64_t fed = 0;
+
+ private:
+  std::unique_ptr<Backend> inner_;
+  const int32_t* limit_;
+};
+
+// Where every pass holds the same rows both ways: the same bits, so the same tokens, drawn and penalised ones
+// too.
+TEST_F(CudaEngine, PassesSubmittedAheadGiveTheTokensOfOneAtATime) {
+  int32_t limit = 1;
+  LimitedBackend* backend = nullptr;
+  Engine engine(kDeviceModel, on_device({.prefill_chunk_tokens = 64}),
+                [&](const WeightsSource& source, const ModelConfig& config, const EngineOptions& options) {
+                  auto limited =
+                      std::make_unique<LimitedBackend>(make_backend(source, config, options), &limit);
+                  backend = limited.get();
+                  return limited;
+                });
+  std::vector<GenerationRequest> requests = ragged_requests(41, 90, 40);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (i % 3 > 0) requests[i].sampling = {.temperature = 1, .top_p = 0.95, .repetition_penalty = 1.2};
+    if (i % 2 > 0) requests[i].samples = {7, 5};
+  }
+  const auto one_at_a_time = run(engine, requests);
+  EXPECT_EQ(backend->fed, 0);
+  limit = 2;
+  for (int repetition = 0; repetition < 3; ++repetition) EXPECT_EQ(run(engine, requests), one_at_a_time);
+  EXPECT_EQ(backend->fed, 3 * 39 * 41);
+}
+
+// Replies that end at all places, and slots that go from one to the next while a row in vain runs: what a
+// slot had seen would rule tokens out, and another's pages would give other logits.
+TEST_F(CudaEngine, RepliesThatStopAtAnyPlaceAreBeginningsOfTheWholeOnes) {
+  const double noise = rounding_noise(kDeviceModel);
+  Engine engine(kDeviceModel, on_device({.max_sequences = 5, .prefill_chunk_tokens = 64}));
+  std::vector<GenerationRequest> requests = ragged_requests(40, 90, 30);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].stop = [length = 1 + i % 29](std::span<const int32_t> output) {
+      return output.size() == length;
+    };
+  }
+  const auto tokens = run(engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_THAT(tokens[i], SizeIs(1 + i % 29));
+    EXPECT_LT(gaps_of(engine, requests[i], tokens[i]).largest, tie(noise)) << "request " << i;
+  }
+  EXPECT_EQ(engine.counters().decode_tokens + 40,
+            std::accumulate(tokens.begin(), tokens.end(), int64_t{0},
+                            [](int64_t sum, const auto& reply) { return sum + std::ssize(reply); }));
+}
+
+// Under a penalty that lets no token come again, one slot for all of them.
+TEST_F(CudaEngine, ASlotForgetsTheTokenInVainOfASequenceThatStopped) {
+  Engine engine(kDeviceModel, on_device({.max_sequences = 1}));
+  const auto whole = run(engine, {request_without_repetition()}).at(0);
+  std::vector<GenerationRequest> requests(12, request_without_repetition());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].id = i;
+    requests[i].stop = [length = 2 + i](std::span<const int32_t> output) { return output.size() == length; };
+  }
+  const auto tokens = run(engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(tokens[i], std::vector(whole.begin(), whole.begin() + 2 + i)) << i;
 }
 
 // Products of other numbers of rows may be rounded in another way, but no more than that: alone or among 40,
