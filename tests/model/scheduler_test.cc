@@ -150,10 +150,29 @@ TEST_F(TwoPasses, ChooseOneTokenInVainWhereAStopIsNotTheLastToken) {
     const auto reply = run(engine, {request}).at(0);
     const auto made = std::ssize(reply.tokens);
     EXPECT_EQ(made, std::min<int64_t>(stop_at, 10));
+    EXPECT_THAT(engine.step(), IsEmpty());  // takes the pass that nobody waits for
     EXPECT_EQ(passes.chosen, made + (made < 10 ? 1 : 0)) << stop_at;
     EXPECT_EQ(engine.counters().decode_tokens, made - 1) << "tokens in vain are counted";
     EXPECT_EQ(engine.counters().prefill_tokens, 14);
   }
+}
+
+TEST_F(TwoPasses, GiveSlotAndPagesToTheNextWhileTheRowInVainRuns) {
+  EngineOptions options = small_engine();
+  options.max_sequences = 1;
+  options.cache_tokens = 64;  // the whole of it is of each request
+  Engine engine(kLlamaGroup4, options, delayed(&passes));
+  GenerationRequest stopped = request_of(0, random_prompt(0, 40), 24);
+  stopped.stop = [](std::span<const int32_t> output) { return output.size() == 3; };
+  const GenerationRequest next = request_of(1, random_prompt(1, 40), 24);
+  engine.submit(stopped);
+  engine.submit(next);
+  for (int step = 0; step < 2; ++step) EXPECT_THAT(engine.step(), IsEmpty());
+  EXPECT_THAT(engine.step(), SizeIs(1));
+  passes.calls.clear();
+  EXPECT_THAT(engine.step(), IsEmpty());
+  EXPECT_EQ(passes.calls, "ost") << "the next one is admitted before the row in vain is taken";
+  EXPECT_EQ(replies_of(run_to_end(engine)).at(1), one_at_a_time({next}).at(1));
 }
 
 // A penalty that rules out whatever was seen: the token in vain of the last sequence would show.
