@@ -13,6 +13,7 @@ import statistics
 import time
 
 import torch
+import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, StoppingCriteria
 
 
@@ -49,13 +50,14 @@ class FirstToken(StoppingCriteria):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--prompts", type=int, default=128)
     parser.add_argument("--prompt-tokens", type=int, default=230)
     parser.add_argument("--new-tokens", type=int, default=52)
+    parser.add_argument("--max-sequences", type=int, help="not looked at: generate decodes all prompts at once")
     parser.add_argument("--temperature", type=float, default=0, help="0 is greedy")
     parser.add_argument("--top-p", type=float, default=1)
     parser.add_argument("--repetition-penalty", type=float, default=1)
@@ -83,11 +85,15 @@ def main():
 
     run(2)
     # One run gives both numbers, so that what remains for decoding is never negative.
-    total, prefill = statistics.median_low(run(args.new_tokens) for _ in range(args.repetitions))
-    print(json.dumps({"what": "transformers", "dtype": args.dtype, "device": args.device, "threads": args.threads,
-                      "seconds": round(total, 4), "prefill_seconds": round(prefill, 4),
-                      "decode_seconds": round(total - prefill, 4),
-                      "new_tokens_per_second": round(args.prompts * args.new_tokens / total)}))
+    runs = sorted(run(args.new_tokens) for _ in range(args.repetitions))
+    total, prefill = statistics.median_low(runs)
+    conditions = {"transformers": transformers.__version__, "torch": torch.__version__, "threads": args.threads}
+    if args.device != "cpu":
+        conditions["device"] = torch.cuda.get_device_name(args.device)
+    print(json.dumps({"what": "transformers", "dtype": args.dtype, "device": args.device, "seconds": round(total, 4),
+                      "fastest_seconds": round(runs[0][0], 4), "slowest_seconds": round(runs[-1][0], 4),
+                      "prefill_seconds": round(prefill, 4), "decode_seconds": round(total - prefill, 4),
+                      "new_tokens_per_second": round(args.prompts * args.new_tokens / total), "conditions": conditions}))
 
 
 if __name__ == "__main__":

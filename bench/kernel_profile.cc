@@ -65,15 +65,11 @@ const Cupti& cupti() {
   return loaded;
 }
 
-struct Span {
-  uint64_t start, end;  // nanoseconds
-};
-
 // What CUPTI's callbacks, which carry no argument, write to; they may come on a thread of CUPTI's.
 struct Collected {
   std::mutex mutex;
   std::map<std::string, KernelTime> kernels;
-  std::vector<Span> spans;
+  std::vector<KernelSpan> spans;
 
   void add(const std::string& name, uint64_t start, uint64_t end) {
     KernelTime& kernel = kernels[name];
@@ -122,18 +118,20 @@ void take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid_byte
   }
 }
 
-double length_of_union(std::vector<Span> spans) {
-  std::ranges::sort(spans, {}, &Span::start);
-  uint64_t total = 0, covered = 0;
-  for (const Span& span : spans) {
+}  // namespace
+
+BusyTime busy_time(std::vector<KernelSpan> spans) {
+  if (spans.empty()) return {};
+  std::ranges::sort(spans, {}, &KernelSpan::start);
+  uint64_t busy = 0, covered = 0;
+  for (const KernelSpan& span : spans) {
     if (span.end <= covered) continue;
-    total += span.end - std::max(span.start, covered);
+    busy += span.end - std::max(span.start, covered);
     covered = span.end;
   }
-  return 1e-9 * static_cast<double>(total);
+  return {.busy_seconds = 1e-9 * static_cast<double>(busy),
+          .whole_seconds = 1e-9 * static_cast<double>(covered - spans.front().start)};
 }
-
-}  // namespace
 
 std::string short_kernel_name(const std::string& declared) {
   int status = 0;
@@ -166,7 +164,7 @@ KernelProfile profile_kernels(const std::function<void()>& work) {
   KernelProfile profile;
   for (const auto& [name, kernel] : collected().kernels) profile.kernels.push_back(kernel);
   std::ranges::sort(profile.kernels, std::ranges::greater(), &KernelTime::seconds);
-  profile.busy_seconds = length_of_union(collected().spans);
+  profile.time = busy_time(collected().spans);
   return profile;
 }
 

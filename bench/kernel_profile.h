@@ -16,9 +16,20 @@ struct KernelTime {
   double seconds = 0;    // summed over the launches; kernels that overlap count twice
 };
 
+// Nanoseconds of one clock.
+struct KernelSpan {
+  uint64_t start = 0, end = 0;
+};
+
+struct BusyTime {
+  double busy_seconds = 0;   // in which at least one of them ran
+  double whole_seconds = 0;  // from the start of the first to the end of the last
+};
+BusyTime busy_time(std::vector<KernelSpan> spans);
+
 struct KernelProfile {
   std::vector<KernelTime> kernels;  // longest first; "copy" and "clear" stand for the driver's
-  double busy_seconds = 0;          // in which at least one of them ran
+  BusyTime time;
 };
 
 // Runs `work`, which waits for the GPU before it returns, and reports its kernels. Recording costs about a

@@ -1,6 +1,6 @@
-// allot bench: how fast this machine does a tuning run's work, beside Hugging Face generate in one run.
+// allot bench: how fast this machine does a tuning run's work, beside Hugging Face generate and vLLM in one
+// run.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,15 +12,14 @@
 #include <optional>
 #include <thread>
 
-#include "app/cli/child_process.h"
 #include "app/cli/command.h"
 #include "app/cli/options.h"
 #include "app/cli/version.h"
+#include "app/commands/bench_peers.h"
 #include "app/files/schedule_argument.h"
 #include "app/run/attention_options.h"
 #include "app/run/model_options.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/quantile.h"
@@ -42,6 +41,8 @@ struct BenchOptions {
   std::optional<std::filesystem::path> adapter;
   std::string peer_python;
   std::filesystem::path peer_script = "bench/hf_generate.py";
+  std::string peer_vllm;
+  std::filesystem::path vllm_script = "bench/peers/vllm_decode.py";
   std::optional<int64_t> peer_prompts;
   std::string dtype = "both";
   int32_t samples = 8;
@@ -69,19 +70,21 @@ struct ProfileRow {
 
 // Medians over the repetitions, with the fastest and the slowest total.
 struct Row {
-  std::string engine;  // "allot", "hugging face"
+  std::string engine;  // "allot", or a peer
   std::string dtype;
   std::string attention;  // "dense", "sys 8"
   int32_t prompts = 0;    // sequences in all
   double seconds = 0;
-  std::optional<double> fastest = {};  // nothing where the peer does not say
-  std::optional<double> slowest = {};
+  double fastest = 0;
+  double slowest = 0;
   double prefill_seconds = 0;
   double decode_seconds = 0;
-  std::optional<double> load_seconds = {};           // until the engine was ready; nothing for the peer
-  std::optional<bench::GenerateTiming> timing = {};  // of the median repetition; nothing for the peer
+  std::optional<double> load_seconds = {};           // until the engine was ready; nothing for a peer
+  std::optional<bench::GenerateTiming> timing = {};  // of the median repetition; nothing for a peer
+  nlohmann::ordered_json conditions = {};            // what a peer says of itself
   std::vector<ProfileRow> profile = {};              // with --profile, the longest first
   double profile_busy = 0;                           // microseconds of a step in which a kernel ran
+  double profile_whole = 0;                          // and of the whole step, in the profiled ones
 };
 
 // Milliseconds of a decode step that this share of the steps do not exceed; nothing without a step.
@@ -118,7 +121,8 @@ void profile_decode(model::Engine& engine, const bench::GenerateWorkload& worklo
                             .launches = static_cast<double>(kernel.launches) / kProfiledSteps,
                             .microseconds = kernel.seconds * kMicrosecondsOfStep});
   }
-  row->profile_busy = profile.busy_seconds * kMicrosecondsOfStep;
+  row->profile_busy = profile.time.busy_seconds * kMicrosecondsOfStep;
+  row->profile_whole = profile.time.whole_seconds * kMicrosecondsOfStep;
 #else
   (void)engine, (void)workload, (void)row;
   throw Unsupported("--profile needs a build with CUDA (cmake --preset gpu)");
@@ -166,56 +170,39 @@ Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) 
   return row;
 }
 
-// The same work by Hugging Face generate, in a process of its own, with as many prompts as were asked for.
-Row measure_peer(const BenchOptions& options, const std::string& dtype) {
-  const auto log = std::filesystem::temp_directory_path() / fmt::format("allot-bench-{}.log", ::getpid());
-  const bench::GenerateWorkload& workload = options.workload;
-  const int32_t prompts = static_cast<int32_t>(options.peer_prompts.value_or(workload.prompts));
-  std::vector<std::string> command{options.peer_python,
-                                   options.peer_script.string(),
-                                   options.model.string(),
-                                   "--dtype",
-                                   dtype,
-                                   "--device",
-                                   options.device,
-                                   "--threads",
-                                   std::to_string(options.threads),
-                                   "--repetitions",
-                                   std::to_string(workload.repetitions),
-                                   "--prompts",
-                                   std::to_string(prompts),
-                                   "--temperature",
-                                   fmt::to_string(workload.sampling.temperature),
-                                   "--top-p",
-                                   fmt::to_string(workload.sampling.top_p),
-                                   "--repetition-penalty",
-                                   fmt::to_string(workload.sampling.repetition_penalty),
-                                   "--prompt-tokens",
-                                   std::to_string(workload.prompt_tokens),
-                                   "--new-tokens",
-                                   std::to_string(workload.new_tokens)};
-  if (options.random_weights) {
-    command.insert(command.end(), {"--random-weights", std::to_string(*options.random_weights)});
-  }
-  ChildProcess peer(command, log);
-  const auto status = peer.wait(std::chrono::hours(1));
-  std::string text = read_file(log);
-  std::filesystem::remove(log);
-  text.erase(text.find_last_not_of(" \n") + 1);
-  const std::string last = text.substr(text.rfind('\n') + 1);
-  const auto json = nlohmann::json::parse(last, nullptr, false);
-  if (!status || !status->success() || !json.is_object()) {
-    throw Error(fmt::format("{} {} {}: {}", options.peer_python, options.peer_script.string(),
-                            status ? status->to_string() : "did not end", last));
-  }
-  const double seconds = json.at("seconds").get<double>();
-  return {.engine = "hugging face",
+// The peers that were asked for.
+std::vector<DecodePeer> peers_of(const BenchOptions& options) {
+  std::vector<DecodePeer> peers;
+  if (!options.peer_python.empty())
+    peers.push_back({.name = "hugging face",
+                     .python = options.peer_python,
+                     .script = options.peer_script,
+                     .prompts = options.peer_prompts});
+  if (!options.peer_vllm.empty())
+    peers.push_back({.name = "vllm", .python = options.peer_vllm, .script = options.vllm_script});
+  return peers;
+}
+
+Row measure_peer(const BenchOptions& options, const DecodePeer& peer, const std::string& dtype) {
+  const auto prompts = static_cast<int32_t>(peer.prompts.value_or(options.workload.prompts));
+  PeerTiming timing = run_decode_peer(peer, {.model = options.model,
+                                             .dtype = dtype,
+                                             .device = options.device,
+                                             .threads = options.threads,
+                                             .prompts = prompts,
+                                             .max_sequences = options.max_sequences,
+                                             .random_weights = options.random_weights,
+                                             .workload = options.workload});
+  return {.engine = peer.name,
           .dtype = dtype,
           .attention = "dense",
           .prompts = prompts,
-          .seconds = seconds,
-          .prefill_seconds = json.value("prefill_seconds", 0.0),
-          .decode_seconds = json.value("decode_seconds", 0.0)};
+          .seconds = timing.seconds,
+          .fastest = timing.fastest_seconds,
+          .slowest = timing.slowest_seconds,
+          .prefill_seconds = timing.prefill_seconds,
+          .decode_seconds = timing.decode_seconds,
+          .conditions = std::move(timing.conditions)};
 }
 
 double tokens_per_second(const Row& row, const bench::GenerateWorkload& workload) {
@@ -255,8 +242,8 @@ void print_profile(const Row& row) {
   std::cout
       << fmt::format(
              "\n{} {} {}: kernels of a decode step after the prompts, mean of {} steps; {:.1f} us with a "
-             "kernel running\n",
-             row.engine, row.dtype, row.attention, kProfiledSteps, row.profile_busy)
+             "kernel running, of {:.1f}\n",
+             row.engine, row.dtype, row.attention, kProfiledSteps, row.profile_busy, row.profile_whole)
       << table.head();
   for (const ProfileRow& kernel : row.profile)
     std::cout << table.line(
@@ -287,11 +274,12 @@ nlohmann::ordered_json row_json(const Row& row, const BenchOptions& options) {
       {"repetition_penalty", workload.sampling.repetition_penalty},
       {"load_seconds", optional_json(row.load_seconds)},
       {"seconds", row.seconds},
-      {"fastest_seconds", optional_json(row.fastest)},
-      {"slowest_seconds", optional_json(row.slowest)},
+      {"fastest_seconds", row.fastest},
+      {"slowest_seconds", row.slowest},
       {"prefill_seconds", row.prefill_seconds},
       {"decode_seconds", row.decode_seconds},
       {"new_tokens_per_second", tokens_per_second(row, workload)}};
+  if (!row.conditions.is_null()) json["conditions"] = row.conditions;
   if (row.timing) {
     const bench::GenerateTiming& timing = *row.timing;
     json["prefill_tokens_per_second"] =
@@ -303,7 +291,9 @@ nlohmann::ordered_json row_json(const Row& row, const BenchOptions& options) {
                                  {"p95", optional_json(step_milliseconds(row, 0.95))}};
   }
   if (!row.profile.empty()) {
-    json["profile"] = {{"busy_microseconds", row.profile_busy}, {"kernels", nlohmann::json::array()}};
+    json["profile"] = {{"busy_microseconds", row.profile_busy},
+                       {"whole_microseconds", row.profile_whole},
+                       {"kernels", nlohmann::json::array()}};
     for (const ProfileRow& kernel : row.profile) {
       json["profile"]["kernels"].push_back(
           {{"kernel", kernel.kernel}, {"launches", kernel.launches}, {"microseconds", kernel.microseconds}});
@@ -323,16 +313,22 @@ std::string sampling_text(const model::SamplingParams& sampling) {
   return text;
 }
 
-// The peer computes its prompts and reads no adapter.
+// Peers compute their prompts and read no adapter, and vLLM has a GPU.
 void check_comparable(const BenchOptions& options) {
-  if (options.peer_python.empty()) return;
-  if (options.adapter) {
-    throw UsageError("--peer-python runs the model without --adapter " + options.adapter->string() +
-                     "; leave one of them out");
+  for (const auto& [option, program] :
+       {std::pair("--peer-python", &options.peer_python), std::pair("--peer-vllm", &options.peer_vllm)}) {
+    if (program->empty()) continue;
+    if (options.adapter) {
+      throw UsageError(fmt::format("{} runs the model without --adapter {}; leave one of them out", option,
+                                   options.adapter->string()));
+    }
+    if (options.cache_fill != "computed") {
+      throw UsageError(fmt::format(
+          "{} generates after prompts that it computes; leave it out, or --cache-fill random", option));
+    }
   }
-  if (options.cache_fill == "computed") return;
-  throw UsageError(
-      "--peer-python generates after prompts that it computes; leave it out, or --cache-fill random");
+  if (!options.peer_vllm.empty() && options.device == "cpu")
+    throw UsageError("--peer-vllm runs on a GPU; add --device cuda, or leave it out");
 }
 
 void print(const std::vector<Row>& rows, const BenchOptions& options) {
@@ -348,26 +344,28 @@ void print(const std::vector<Row>& rows, const BenchOptions& options) {
       options.cache_fill == "random" ? " (not computed, the cache is random)" : "", workload.new_tokens,
       sampling_text(workload.sampling), options.device, options.threads, options.max_sequences,
       workload.repetitions, workload.warm_ups);
-  const bench::Table table({{"", -14},
-                            {"dtype", -10},
-                            {"attention", -10},
-                            {"prompts", 9},
-                            {"seconds", 10, 3},
-                            {"fastest..slowest", 18},
-                            {"prefill", 10, 3},
-                            {"decode", 10, 3},
-                            {"new tokens/s", 14},
-                            {"times the peer", 16, 2}});
-  const auto peer = std::ranges::find(rows, std::string("hugging face"), &Row::engine);
+  std::vector<bench::Column> columns{{"", -14},          {"dtype", -10},     {"attention", -10},
+                                     {"prompts", 9},     {"seconds", 10, 3}, {"fastest..slowest", 18},
+                                     {"prefill", 10, 3}, {"decode", 10, 3},  {"new tokens/s", 14}};
+  std::vector<const Row*> peers;
+  for (const Row& row : rows) {
+    if (row.conditions.is_null()) continue;
+    peers.push_back(&row);
+    columns.push_back({"times " + row.engine, 20, 2});
+  }
+  const bench::Table table(std::move(columns));
   std::cout << table.head();
   for (const Row& row : rows) {
     const double speed = tokens_per_second(row, workload);
-    std::cout << table.line(
-        {row.engine, row.dtype, row.attention, row.prompts, row.seconds,
-         row.fastest ? bench::span_text(*row.fastest, *row.slowest, 3) : "-", row.prefill_seconds,
-         row.decode_seconds, speed,
-         peer == rows.end() ? std::nullopt : std::optional(speed / tokens_per_second(*peer, workload))});
+    std::vector<bench::Cell> cells{
+        row.engine,          row.dtype,          row.attention,
+        row.prompts,         row.seconds,        bench::span_text(row.fastest, row.slowest, 3),
+        row.prefill_seconds, row.decode_seconds, speed};
+    for (const Row* peer : peers) cells.emplace_back(speed / tokens_per_second(*peer, workload));
+    std::cout << table.line(cells);
   }
+  for (const Row* peer : peers)
+    std::cout << fmt::format("{}: {}\n", peer->engine, conditions_text(peer->conditions));
   print_steps(rows);
   for (const Row& row : rows) print_profile(row);
 }
@@ -377,7 +375,7 @@ void print(const std::vector<Row>& rows, const BenchOptions& options) {
 int run_bench(std::span<const std::string> arguments) {
   if (!arguments.empty() && arguments[0] == "schedule") return run_bench_schedule(arguments);
   BenchOptions options;
-  OptionSet set("bench", "measure the generation of a tuning run, beside Hugging Face generate",
+  OptionSet set("bench", "measure the generation of a tuning run, beside Hugging Face generate and vLLM",
                 "allot bench decode --model assets/tiny-gsm --peer-python .venv/bin/python");
   set.positional(
       "what", &options.what, "WHAT",
@@ -388,11 +386,15 @@ int run_bench(std::span<const std::string> arguments) {
       "Hugging Face model: a directory, or org/name[@revision] in the local cache of the hub");
   declare_adapter_option(&set, &options.adapter);
   set.text("peer-python", &options.peer_python, "PROGRAM",
-           "Python with torch and transformers; without it the peer is not measured");
+           "Python with torch and transformers; without it Hugging Face generate is not measured");
   set.path("peer-script", &options.peer_script,
            "the script that does the same work with Hugging Face generate");
-  set.integer("peer-prompts", &options.peer_prompts, 1, 1 << 20, "N",
-              "sequences of the peer, which decodes all of them at once; as many as prompts without it");
+  set.text("peer-vllm", &options.peer_vllm, "PROGRAM",
+           "Python with vLLM, which is measured on the same device before; without it vLLM is not");
+  set.path("vllm-script", &options.vllm_script, "the script that does the same work with vLLM");
+  set.integer(
+      "peer-prompts", &options.peer_prompts, 1, 1 << 20, "N",
+      "sequences of Hugging Face generate, which decodes all of them at once; as many as prompts without it");
   set.integer("random-weights", &options.random_weights, 0, std::numeric_limits<uint32_t>::max(), "SEED",
               "make the weights at random instead of reading them; config.json is enough then");
   set.choice(
@@ -443,8 +445,9 @@ int run_bench(std::span<const std::string> arguments) {
   if (options.threads == 0) options.threads = static_cast<int32_t>(std::thread::hardware_concurrency());
 
   std::vector<Row> rows;
-  if (!options.peer_python.empty()) {
-    rows.push_back(measure_peer(options, options.dtype == "bfloat16" ? "bfloat16" : "float32"));
+  for (const DecodePeer& peer : peers_of(options)) {
+    spdlog::info("measuring {}", peer.name);
+    rows.push_back(measure_peer(options, peer, options.dtype == "both" ? "float32" : options.dtype));
   }
   for (const auto dtype : {kernels::DType::kFloat32, kernels::DType::kBFloat16, kernels::DType::kFloat16}) {
     const bool wanted =

@@ -216,10 +216,87 @@ TEST_F(ModelCommands, BenchScheduleTimesDecodeStepsOfTheRunsScheduleForItsReport
 }
 
 TEST_F(ConfigOnlyCommands, BenchDecodeRefusesAPeerThatDoesOtherWork) {
-  const auto result = run_command({"allot", "bench", "decode", "--model", model_.string(), "--peer-python",
-                                   "python3", "--cache-fill", "random"});
-  EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, Names("--peer-python"));
+  for (const char* peer : {"--peer-python", "--peer-vllm"}) {
+    const auto result = run_command({"allot", "bench", "decode", "--model", model_.string(), peer, "python3",
+                                     "--cache-fill", "random", "--device", "cuda"});
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, Names(peer, "--cache-fill random"));
+  }
+  const auto on_cpu =
+      run_command({"allot", "bench", "decode", "--model", model_.string(), "--peer-vllm", "python3"});
+  EXPECT_EQ(on_cpu.code, 2);
+  EXPECT_THAT(on_cpu.err, Names("--peer-vllm", "--device cuda"));
+}
+
+// A shell stands for Python: what the script is told, and what becomes of what it prints.
+class BenchDecodePeer : public ConfigOnlyCommands {
+ protected:
+  CommandResult bench(const std::string& script, const std::vector<std::string>& more = {}) {
+    const auto path = model_ / "peer.sh";
+    write_file_atomically(path, script);
+    std::vector<std::string> words{"allot",
+                                   "bench",
+                                   "decode",
+                                   "--model",
+                                   model_.string(),
+                                   "--random-weights",
+                                   "7",
+                                   "--dtype",
+                                   "float32",
+                                   "--attention",
+                                   "dense",
+                                   "--prompts",
+                                   "3",
+                                   "--prompt-tokens",
+                                   "9",
+                                   "--new-tokens",
+                                   "4",
+                                   "--repetitions",
+                                   "1",
+                                   "--peer-prompts",
+                                   "2",
+                                   "--peer-python",
+                                   "/bin/sh",
+                                   "--peer-script",
+                                   path.string()};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_command(words);
+  }
+};
+
+TEST_F(BenchDecodePeer, GetsTheWorkAndStandsBesideWithItsConditions) {
+  const std::string script = "echo \"$@\" > '" + (model_ / "arguments").string() + "'\n" +
+                             R"sh(echo 'a warning' >&2
+echo '{"seconds": 9}'
+echo '{"seconds": 2.0, "prefill_seconds": 0.5, "fastest_seconds": 1.5, "slowest_seconds": 3,
+"conditions": {}}'
+echo '{"seconds": 2.0, "prefill_seconds": 0.5, "fastest_seconds": 1.5, "slowest_seconds": 3, "conditions": {"library": "1.2", "graphs": 4}}'
+echo 'last words'
+)sh";
+  const auto json = bench(script, {"--json"});
+  ASSERT_EQ(json.code, 0) << json.err;
+  EXPECT_THAT(read_file(model_ / "arguments"),
+              Names(model_, "--dtype float32", "--device cpu", "--prompts 2", "--prompt-tokens 9",
+                    "--new-tokens 4", "--repetitions 1", "--max-sequences 256", "--random-weights 7"));
+  const auto row = nlohmann::json::parse(json.out.substr(0, json.out.find('\n')));
+  EXPECT_EQ(row.at("engine"), "hugging face");
+  EXPECT_EQ(row.at("prompts"), 2);
+  EXPECT_EQ(row.at("decode_seconds"), 1.5);
+  EXPECT_EQ(row.at("slowest_seconds"), 3);
+  EXPECT_EQ(row.at("new_tokens_per_second"), 4);
+  EXPECT_EQ(row.at("conditions").at("graphs"), 4);
+  const auto table = bench(script);
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, Names("times hugging face", "hugging face: library 1.2, graphs 4", "1.500..3.000"));
+}
+
+TEST_F(BenchDecodePeer, ThatFailsOrPrintsNoTimingEndsTheCommandWithItsLastLine) {
+  const auto failed = bench("echo out of memory; exit 3");
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_THAT(failed.err, Names("peer.sh", "code 3", "out of memory"));
+  const auto silent = bench("echo '{\"seconds\": 2}'; echo done");
+  EXPECT_EQ(silent.code, 1);
+  EXPECT_THAT(silent.err, Names("peer.sh", "no timing", "done"));
 }
 
 TEST_F(ConfigOnlyCommands, BenchDecodeProfilesKernelsOfACudaDeviceOnly) {

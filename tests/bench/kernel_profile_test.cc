@@ -13,5 +13,13 @@ TEST(ShortKernelName, LosesReturnTypeAnonymousNamespacesAndArguments) {
   EXPECT_EQ(short_kernel_name("_Z5plainPf"), "plain");
 }
 
+TEST(BusyTime, CountsTimeInWhichSeveralKernelsRanOnceAndPausesNot) {
+  EXPECT_EQ(busy_time({}).whole_seconds, 0);
+  // 100 to 180 without a pause, one kernel inside another, then a pause of 20.
+  const BusyTime time = busy_time({{200, 250}, {100, 150}, {110, 120}, {140, 180}});
+  EXPECT_DOUBLE_EQ(time.busy_seconds, 130e-9);
+  EXPECT_DOUBLE_EQ(time.whole_seconds, 150e-9);
+}
+
 }  // namespace
 }  // namespace allot::bench

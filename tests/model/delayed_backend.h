@@ -24,6 +24,7 @@ namespace allot::model {
 // What a test sees and changes of the backend inside its engine.
 struct DelayedPasses {
   std::string calls;   // s for each pass submitted, t for each taken, o for each slot opened
+  int64_t ran = 0;     // passes that were computed
   int64_t chosen = 0;  // tokens chosen in all
   int64_t fed = 0;     // tokens that the pass before chose
   // Asked for the token of a choice that is taken; what it returns is given in its place.
@@ -110,6 +111,7 @@ class DelayedBackend final : public Backend {
       if (batch.chosen_before[token] >= 0) batch.tokens[token] = chosen_.at(batch.chosen_before[token]);
     }
     batch.chosen_before.clear();
+    ++seen_->ran;
     inner_->submit(batch, attention, choices);
     const std::span<const int32_t> tokens = inner_->take();
     chosen_.assign(tokens.begin(), tokens.end());
