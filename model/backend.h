@@ -39,9 +39,9 @@ class Backend {
 
   virtual const KvCacheShape& cache_shape() const = 0;
 
-  // Starts a sequence in the slot: forgets the tokens that the previous one had seen, and counts
-  // `prompt` as seen.
-  virtual void open_slot(int32_t slot, std::span<const int32_t> prompt) = 0;
+  // Starts a sequence in the slot, or one over again: forgets the tokens that were seen there, and counts
+  // `tokens` as seen.
+  virtual void open_slot(int32_t slot, std::span<const int32_t> tokens) = 0;
 
   // How many passes may be submitted and not yet taken: 1, or 2 where the device runs one while the host
   // prepares the next.

@@ -56,9 +56,9 @@ class CpuBackend final : public Backend {
 
   const KvCacheShape& cache_shape() const override { return decoder_.cache_shape(); }
 
-  void open_slot(int32_t slot, std::span<const int32_t> prompt) override {
+  void open_slot(int32_t slot, std::span<const int32_t> tokens) override {
     seen_[slot].clear();
-    for (int32_t id : prompt) seen_[slot].add(id, vocab_size_);
+    for (int32_t id : tokens) seen_[slot].add(id, vocab_size_);
   }
 
   int32_t max_submitted() const override { return 1; }

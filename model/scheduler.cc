@@ -223,6 +223,9 @@ void Scheduler::take_back(Pass failed) {
         sequence.tokens.pop_back();
         --sequence.awaited;
       }
+      // Its slot has not seen what was chosen.
+      if (advance.ready && !sequence.left && sequence.awaited == 0)
+        backend_->open_slot(sequence.slot, sequence.tokens);
       let_go(advance.sequence);
     }
   }

@@ -76,7 +76,7 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override;
 
   const KvCacheShape& cache_shape() const override { return decoder_.cache_shape(); }
-  void open_slot(int32_t slot, std::span<const int32_t> prompt) override;
+  void open_slot(int32_t slot, std::span<const int32_t> tokens) override;
   int32_t max_submitted() const override { return ChosenTokens::kPasses; }
   void submit(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
               std::span<const TokenChoice> choices) override;
@@ -209,8 +209,8 @@ bool CudaBackend::find_dense_prefill() {
   return dense_prefill_ != nullptr;
 }
 
-void CudaBackend::open_slot(int32_t slot, std::span<const int32_t> prompt) {
-  seen_.open(slot, prompt);
+void CudaBackend::open_slot(int32_t slot, std::span<const int32_t> tokens) {
+  seen_.open(slot, tokens);
 }
 
 PassPlan CudaBackend::plan_of(const ForwardBatch& batch, bool decode) const {

@@ -39,9 +39,9 @@ class DelayedBackend final : public Backend {
   const KvCacheShape& cache_shape() const override { return inner_->cache_shape(); }
   int32_t max_submitted() const override { return 2; }
 
-  void open_slot(int32_t slot, std::span<const int32_t> prompt) override {
+  void open_slot(int32_t slot, std::span<const int32_t> tokens) override {
     seen_->calls += 'o';
-    work_.push_back([this, slot, ids = std::vector<int32_t>(prompt.begin(), prompt.end())] {
+    work_.push_back([this, slot, ids = std::vector<int32_t>(tokens.begin(), tokens.end())] {
       inner_->open_slot(slot, ids);
     });
   }

@@ -296,6 +296,7 @@ class FailingPasses : public TwoPasses {
     for (uint32_t i = 0; i < 3; ++i) {
       made.push_back(request_of(i, random_prompt(i, 6), 10));
       made.back().question = i;
+      made.back().sampling.repetition_penalty = 1e6;  // what a slot has seen shows
     }
     return made;
   }

@@ -113,7 +113,7 @@ class LimitedBackend final : public Backend {
   LimitedBackend(std::unique_ptr<Backend> inner, const int32_t* limit)
       : inner_(std::move(inner)), limit_(limit) {}
   const KvCacheShape& cache_shape() const override { return inner_->cache_shape(); }
-  void open_slot(int32_t slot, std::span<const int32_t> prompt) override { inner_->open_slot(slot, prompt); }
+  void open_slot(int32_t slot, std::span<const int32_t> tokens) override { inner_->open_slot(slot, tokens); }
   int32_t max_submitted() const override { return std::min(*limit_, inner_->max_submitted()); }
   void submit(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
               std::span<const TokenChoice> choices) override {
