@@ -4,8 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <ranges>
-#include <string_view>
+#include <sstream>
 
 #include "app/cli/child_process.h"
 #include "base/error.h"
@@ -40,8 +39,8 @@ std::vector<std::string> command_of(const DecodePeer& peer, const PeerWork& work
 // The line of JSON that the script ends with; what its libraries print as they end may follow it.
 std::optional<PeerTiming> timing_in(const std::string& output) {
   std::optional<PeerTiming> timing;
-  for (const auto range : std::views::split(output, '\n')) {
-    const std::string_view line(range.begin(), range.end());
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with('{')) continue;
     const auto json = nlohmann::ordered_json::parse(line, nullptr, false);
     if (!json.is_object()) continue;
