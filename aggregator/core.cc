@@ -200,6 +200,10 @@ void Core::hello(const wire::Envelope& message, Timestamp now) {
     if (spec_.task().heldout_questions() > 0) {
       std::ranges::move(wire::differences(spec_.task().heldout(), hello.heldout()), std::back_inserter(data));
     }
+    const auto& more = spec_.evaluation().more();
+    for (int i = 0; i < std::min(more.size(), hello.more_size()); ++i)
+      for (const std::string& difference : wire::differences(more[i].task().train(), hello.more(i)))
+        data.push_back(fmt::format("of task {} ({}): {}", i + 1, more[i].task().name(), difference));
     if (!data.empty()) {
       return refuse(
           Refused::REASON_DATASET,
@@ -213,6 +217,14 @@ void Core::hello(const wire::Envelope& message, Timestamp now) {
             fmt::format("worker {} (build {}) does not send the texts of replies, which an evaluation "
                         "keeps; start workers of the evaluation's release",
                         hello.worker(), one_line(hello.build(), kMaxNameBytes)));
+      if (hello.more_size() != spec_.evaluation().more_size())
+        return refuse(
+            Refused::REASON_RELEASE,
+            fmt::format(
+                "worker {} (build {}) says the data of {} of the evaluation's {} further tasks; start workers "
+                "of the evaluation's release",
+                hello.worker(), one_line(hello.build(), kMaxNameBytes), hello.more_size(),
+                spec_.evaluation().more_size()));
       if (const std::string& kind = spec_.evaluation().device(); !is_of_kind(hello.device(), kind))
         return refuse(
             Refused::REASON_DEVICE,

@@ -70,7 +70,10 @@ void Core::apply(const EpisodeAsked& asked) {
   // What an evaluation asks follows from what its caller has, not from the history.
   if (plan_.evaluation() != nullptr) {
     plan_.asked_before(asked.episode);
-    open_[asked.episode.id].episode = asked.episode;
+    PlannedEpisode& open = open_[asked.episode.id].episode = asked.episode;
+    // Histories do not have it. One that is not found is not leased, since its schedule is not asked any
+    // more.
+    open.task = plan_.evaluation()->task_of(asked.episode).value_or(0);
     leases_.offer(asked.episode.id);
     return;
   }

@@ -16,24 +16,27 @@
 
 namespace allot::aggregator {
 
+// A schedule on the questions of a task.
 struct EvaluatedSchedule {
-  std::string label;             // different from all others
+  std::string label;             // different from all others, also from those of other tasks
   std::vector<int32_t> samples;  // [layers], as in an Episode; empty = dense
+  uint32_t task = 0;             // as Episode::task
+  uint32_t repeats = 1;          // repeat r draws with sampling seed r
+  uint32_t questions = 0;        // of the task's training file, from its start
   // Of the answers that are there, [repeats, questions]; nothing where a question is to be asked.
-  std::vector<std::optional<double>> scores;
+  std::vector<std::optional<double>> scores = {};
 };
 
-// What an evaluation asks. Repeat r draws with sampling seed r.
+// What an evaluation asks, in this order.
 struct EvaluationWork {
   std::vector<EvaluatedSchedule> schedules;
-  uint32_t repeats = 1;
-  uint32_t questions = 0;  // of the training file, from its start
 };
 
 class EvaluationPlan {
  public:
-  // Throws InvalidArgument for a label that comes twice and scores that are not [repeats, questions].
-  EvaluationPlan(EvaluationWork work, uint32_t questions_per_episode);
+  // `questions_per_episode` [tasks]. Throws InvalidArgument for a label that comes twice, a task that is not
+  // there, and scores that are not [repeats, questions].
+  EvaluationPlan(EvaluationWork work, std::span<const uint32_t> questions_per_episode);
 
   // The next questions that nobody was asked: of one schedule and repeat, at most as many as an episode has.
   // Nothing when there are none. Number and stage are left to the caller.
@@ -44,6 +47,9 @@ class EvaluationPlan {
   // Whether an episode of the history asks for what is missing and nothing else. `kept[i]` says whether its
   // question i has an answer already.
   bool still_wanted(const PlannedEpisode& episode, const std::vector<bool>& kept) const;
+  // Whose questions an episode of the history asks: that of its schedule, which names it there. Nothing where
+  // this start does not have the schedule.
+  std::optional<uint32_t> task_of(const PlannedEpisode& episode) const;
   // Ends the replay. Must come before the first next().
   void begin();
 
@@ -69,6 +75,9 @@ class EvaluationPlan {
   struct Schedule {
     std::string label;
     std::vector<int32_t> samples;
+    uint32_t task = 0;
+    uint32_t questions = 0;
+    uint32_t per_episode = 1;
     std::vector<Place> places;    // [repeats, questions]
     std::vector<int64_t> to_ask;  // [repeats]
     int64_t answered = 0, right = 0;
@@ -84,12 +93,10 @@ class EvaluationPlan {
   Schedule* find(std::string_view label);
   const Schedule* find(std::string_view label) const;
   bool nothing_to_ask() const;
-  // Of a question of an episode; nothing where this start does not want it.
-  std::optional<size_t> place_of(const PlannedEpisode& episode, uint32_t question) const;
+  // Of a question of an episode of `schedule`; nothing where this start does not want it.
+  static std::optional<size_t> place_of(const Schedule& schedule, const PlannedEpisode& episode,
+                                        uint32_t question);
 
-  uint32_t repeats_;
-  uint32_t questions_;
-  uint32_t per_episode_;
   std::vector<Schedule> schedules_;
   Cursor next_;
   bool begun_ = false;

@@ -81,7 +81,7 @@ Plan::Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, Ev
       wanted_(spec.episodes()),
       curve_(kind_) {
   if (!spec.has_evaluation()) return;
-  evaluation_.emplace(std::move(work), questions_per_episode_);
+  evaluation_.emplace(std::move(work), questions_per_episode(spec));
   stage_ = Stage::kEvaluate;
 }
 

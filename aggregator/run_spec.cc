@@ -91,6 +91,16 @@ void validate_evaluation(const wire::RunSpec& spec, const Expect& expect) {
   expect(spec.divergence_episodes() == 0, "divergence_episodes", spec.divergence_episodes(),
          "0 in a run that evaluates");
   expect(!spec.has_policy(), "policy", spec.policy().name(), "none in a run that evaluates");
+  for (const wire::EvaluationTask& one : spec.evaluation().more()) {
+    const uint32_t questions = one.task().train().questions();
+    expect(one.questions_per_episode() >= 1 && one.questions_per_episode() <= questions,
+           "evaluation.more.questions_per_episode", one.questions_per_episode(),
+           fmt::format("1 to the {} questions of the training file", questions));
+    expect(one.task().heldout_questions() == 0, "evaluation.more.task.heldout_questions",
+           one.task().heldout_questions(), "0 in a run that evaluates");
+    expect(one.generation().dtype() == spec.generation().dtype(), "evaluation.more.generation.dtype",
+           one.generation().dtype(), fmt::format("{}, that of the spec", spec.generation().dtype()));
+  }
 }
 
 }  // namespace
@@ -153,6 +163,13 @@ void validate(const wire::RunSpec& spec) {
 int64_t divergence_episodes(const wire::RunSpec& spec) {
   return parse_reward_kind(spec.reward_kind()) == RewardKind::kDivergence ? spec.episodes()
                                                                           : spec.divergence_episodes();
+}
+
+std::vector<uint32_t> questions_per_episode(const wire::RunSpec& spec) {
+  std::vector<uint32_t> of_tasks = {spec.questions_per_episode()};
+  for (const wire::EvaluationTask& one : spec.evaluation().more())
+    of_tasks.push_back(one.questions_per_episode());
+  return of_tasks;
 }
 
 uint32_t questions_of_divergence(const wire::RunSpec& spec) {

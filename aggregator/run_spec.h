@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "policy/policy.h"
 #include "policy/schedule.h"
@@ -15,7 +16,9 @@ void validate(const wire::RunSpec& spec);
 
 // Learning episodes that measure divergences where their proposals name no kind: all, the first, or none.
 int64_t divergence_episodes(const wire::RunSpec& spec);
-// Questions of such an episode.
+// Questions of an episode of each task: the spec's own, then the others of its evaluation.
+std::vector<uint32_t> questions_per_episode(const wire::RunSpec& spec);
+// Questions of an episode that measures divergences.
 uint32_t questions_of_divergence(const wire::RunSpec& spec);
 
 // The configuration of the policy that a run learns with. The run's seed is the policy's seed.

@@ -21,6 +21,7 @@ struct Episode {
   std::vector<uint32_t> questions;  // numbers within the split
   uint32_t sampling_seed = 0;       // second half of every draw's key
   bool replies = false;             // the texts of the replies are wanted, too
+  uint32_t task = 0;                // which of a run's tasks the questions are of; its own is the first
   friend bool operator==(const Episode&, const Episode&) = default;
 };
 

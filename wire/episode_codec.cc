@@ -118,6 +118,7 @@ void fill(const Episode& episode, Lease* lease) {
   lease->mutable_questions()->Assign(episode.questions.begin(), episode.questions.end());
   lease->set_sampling_seed(episode.sampling_seed);
   lease->set_replies(episode.replies);
+  lease->set_task(episode.task);
 }
 
 Episode episode_of(const Lease& lease) {
@@ -140,6 +141,7 @@ Episode episode_of(const Lease& lease) {
   episode.questions = {lease.questions().begin(), lease.questions().end()};
   episode.sampling_seed = lease.sampling_seed();
   episode.replies = lease.replies();
+  episode.task = lease.task();
   return episode;
 }
 

@@ -124,6 +124,22 @@ bool compare_presence(const Message& a, const Message& b, const std::string& nam
   return true;
 }
 
+void compare(const Message& a, const Message& b, const std::string& prefix, std::vector<std::string>* lines);
+
+// Compares lists of messages, the only ones that specs have.
+void compare_lists(const Message& a, const Message& b, const FieldDescriptor& field, const std::string& name,
+                   std::vector<std::string>* lines) {
+  const google::protobuf::Reflection& left = *a.GetReflection();
+  const google::protobuf::Reflection& right = *b.GetReflection();
+  if (const int size = left.FieldSize(a, &field), other = right.FieldSize(b, &field); size != other) {
+    lines->push_back(fmt::format("{}: {} of them != {}", name, size, other));
+    return;
+  }
+  for (int i = 0; i < left.FieldSize(a, &field); ++i)
+    compare(left.GetRepeatedMessage(a, &field, i), right.GetRepeatedMessage(b, &field, i),
+            fmt::format("{}[{}].", name, i), lines);
+}
+
 void compare(const Message& a, const Message& b, const std::string& prefix, std::vector<std::string>* lines) {
   const auto* left_policy = dynamic_cast<const PolicySpec*>(&a);
   const auto* right_policy = dynamic_cast<const PolicySpec*>(&b);
@@ -145,6 +161,10 @@ void compare(const Message& a, const Message& b, const std::string& prefix, std:
     const bool optional = field.has_presence() && field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE;
     if (optional && usual_value(field) == nullptr && !a.GetReflection()->HasField(a, &field)) continue;
     const std::string name = prefix + field.name();
+    if (field.is_repeated()) {
+      compare_lists(a, b, field, name, lines);
+      continue;
+    }
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
       if (compare_presence(a, b, name, lines)) continue;
       compare(a.GetReflection()->GetMessage(a, &field), b.GetReflection()->GetMessage(b, &field), name + ".",

@@ -22,15 +22,34 @@ std::vector<ExpectedText> expected_texts(const evaluation::Task& task,
   return texts;
 }
 
+EngineGenerator::EngineGenerator(const std::filesystem::path& model_directory, const GenerationLimits& limits,
+                                 model::PromptForm form, const std::string& system)
+    : tokenizer_(model::Tokenizer::load(model_directory)),
+      encoder_(tokenizer_, form, system,
+               prompt_room(model_directory, limits.middle_cut, limits.max_new_tokens)),
+      limits_(limits) {}
+
 EngineGenerator::EngineGenerator(const std::filesystem::path& model_directory,
                                  const model::EngineOptions& options, const GenerationLimits& limits,
                                  model::PromptForm form, const std::string& system,
                                  std::span<const ExpectedText> expected)
-    : tokenizer_(model::Tokenizer::load(model_directory)),
-      encoder_(tokenizer_, form, system,
-               prompt_room(model_directory, limits.middle_cut, limits.max_new_tokens)),
-      limits_(limits),
-      engine_(model_directory, with_room(options, expected)) {}
+    : EngineGenerator(model_directory, limits, form, system) {
+  engine_ = std::make_shared<model::Engine>(model_directory, with_room(options, expected));
+}
+
+std::vector<std::unique_ptr<EngineGenerator>> EngineGenerator::for_tasks(
+    const std::filesystem::path& model_directory, const model::EngineOptions& options,
+    std::span<const GeneratorTask> tasks) {
+  std::vector<std::unique_ptr<EngineGenerator>> generators;
+  model::EngineOptions with_room = options;
+  for (const GeneratorTask& task : tasks) {
+    generators.emplace_back(new EngineGenerator(model_directory, task.limits, task.form, task.system));
+    with_room = generators.back()->with_room(with_room, task.expected);
+  }
+  const auto engine = std::make_shared<model::Engine>(model_directory, with_room);
+  for (const auto& generator : generators) generator->engine_ = engine;
+  return generators;
+}
 
 model::EngineOptions EngineGenerator::with_room(model::EngineOptions options,
                                                 std::span<const ExpectedText> expected) {
@@ -47,7 +66,7 @@ model::EngineOptions EngineGenerator::with_room(model::EngineOptions options,
 }
 
 int32_t EngineGenerator::max_prompts() const {
-  return engine_.options().max_sequences;
+  return engine_->options().max_sequences;
 }
 
 const std::vector<int32_t>& EngineGenerator::tokenised(const std::string& text) {
@@ -71,14 +90,14 @@ bool EngineGenerator::token_has(int32_t token, std::string_view characters) {
 
 double EngineGenerator::log_likelihood(const std::vector<int32_t>& whole, size_t prompt,
                                        const evaluation::Prompt& of, std::vector<float>* logits_of_prompt) {
-  const auto vocabulary = static_cast<size_t>(engine_.config().vocab_size);
+  const auto vocabulary = static_cast<size_t>(engine_->config().vocab_size);
   const std::span<const int32_t> before(whole.data(), whole.size() - 1);
   // All single tokens follow the same pass.
   const bool shared = before.size() == prompt;
   std::vector<float> own;
   std::vector<float>& logits = shared ? *logits_of_prompt : own;
   if (logits.empty()) {
-    logits = engine_.logits(before, of.samples, of.key, of.question);
+    logits = engine_->logits(before, of.samples, of.key, of.question);
     logits.erase(logits.begin(), logits.begin() + static_cast<ptrdiff_t>((prompt - 1) * vocabulary));
   }
   double sum = 0;
@@ -122,11 +141,11 @@ void EngineGenerator::submit(const evaluation::Prompt& prompt) {
     return;
   }
   const std::vector<int32_t>& ids = tokenised(prompt.text);
-  const int64_t room = engine_.config().max_position_embeddings - static_cast<int64_t>(ids.size());
+  const int64_t room = engine_->config().max_position_embeddings - static_cast<int64_t>(ids.size());
   if (room < 1)
     throw InvalidArgument(fmt::format(
         "question {}: its prompt of {} tokens leaves no room for an answer in the model's {} positions",
-        prompt.question, ids.size(), engine_.config().max_position_embeddings));
+        prompt.question, ids.size(), engine_->config().max_position_embeddings));
   model::GenerationRequest request;
   request.id = prompt.id;
   request.prompt = ids;
@@ -144,7 +163,7 @@ void EngineGenerator::submit(const evaluation::Prompt& prompt) {
              complete(model::known_text(tokenizer_, output));
     };
   }
-  engine_.submit(std::move(request));
+  engine_->submit(std::move(request));
 }
 
 std::vector<evaluation::Reply> EngineGenerator::step() {
@@ -154,7 +173,7 @@ std::vector<evaluation::Reply> EngineGenerator::step() {
     to_choose_.pop_front();
     replies.push_back(most_likely(prompt));
   }
-  for (const model::GenerationResult& result : engine_.step())
+  for (const model::GenerationResult& result : engine_->step())
     replies.push_back({.id = result.id,
                        .text = model::known_text(tokenizer_, result.tokens),
                        .finish = result.finish,
@@ -165,7 +184,7 @@ std::vector<evaluation::Reply> EngineGenerator::step() {
 
 void EngineGenerator::cancel(uint64_t id) {
   std::erase_if(to_choose_, [id](const evaluation::Prompt& prompt) { return prompt.id == id; });
-  engine_.cancel(id);
+  engine_->cancel(id);
 }
 
 }  // namespace allot::worker

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,6 +34,15 @@ struct ExpectedText {
 std::vector<ExpectedText> expected_texts(const evaluation::Task& task,
                                          std::span<const evaluation::Question> questions);
 
+// What the prompts of a task are put to the model by.
+struct GeneratorTask {
+  GenerationLimits limits;
+  // How the texts of prompts become tokens (PromptEncoder).
+  model::PromptForm form = model::PromptForm::kText;
+  std::string system = {};
+  std::vector<ExpectedText> expected = {};
+};
+
 class EngineGenerator final : public evaluation::Generator {
  public:
   // Loads the model. `form` and `system` are how the texts of prompts become tokens (PromptEncoder). Where
@@ -42,6 +52,12 @@ class EngineGenerator final : public evaluation::Generator {
   EngineGenerator(const std::filesystem::path& model_directory, const model::EngineOptions& options,
                   const GenerationLimits& limits, model::PromptForm form = model::PromptForm::kText,
                   const std::string& system = {}, std::span<const ExpectedText> expected = {});
+
+  // A generator for each of the tasks, all with one engine, whose cache has room for the expected texts of
+  // each: only one of them may have prompts in flight at a time. Throws what the constructor throws.
+  static std::vector<std::unique_ptr<EngineGenerator>> for_tasks(const std::filesystem::path& model_directory,
+                                                                 const model::EngineOptions& options,
+                                                                 std::span<const GeneratorTask> tasks);
 
   int32_t max_prompts() const override;
   // Each prompt is tokenised once and kept: a text that comes again, as each question does under every
@@ -55,7 +71,7 @@ class EngineGenerator final : public evaluation::Generator {
   std::vector<evaluation::Reply> step() override;
   void cancel(uint64_t id) override;
 
-  model::Engine& engine() { return engine_; }
+  model::Engine& engine() { return *engine_; }
   const model::Tokenizer& tokenizer() const { return tokenizer_; }
   // The tokens of a prompt, as submit() has them.
   const std::vector<int32_t>& tokenised(const std::string& text);
@@ -63,6 +79,9 @@ class EngineGenerator final : public evaluation::Generator {
   int64_t cut_prompts() const { return cut_prompts_; }
 
  private:
+  // Without its engine.
+  EngineGenerator(const std::filesystem::path& model_directory, const GenerationLimits& limits,
+                  model::PromptForm form, const std::string& system);
   // `options` with the sequence_tokens of the expected texts, where they have more than those say.
   model::EngineOptions with_room(model::EngineOptions options, std::span<const ExpectedText> expected);
   // Of tokens that follow `prompt` in `whole`, under the prompt's samples and draws.
@@ -76,7 +95,7 @@ class EngineGenerator final : public evaluation::Generator {
   GenerationLimits limits_;
   std::unordered_map<std::string, std::vector<int32_t>> prompts_;
   int64_t cut_prompts_ = 0;
-  model::Engine engine_;  // after what tells how much room it needs
+  std::shared_ptr<model::Engine> engine_;
   std::unordered_map<int32_t, std::string> token_texts_;
   std::deque<evaluation::Prompt> to_choose_;  // prompts with continuations that have not been answered
 };

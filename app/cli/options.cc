@@ -269,6 +269,11 @@ void OptionSet::require(const char* name) {
   impl_->declared(name).required = true;
 }
 
+void OptionSet::require_unless(const char* other, const char* name) {
+  impl_->declared(name).required = true;
+  impl_->declared(name).required_unless = impl_->declared(other).name;
+}
+
 void OptionSet::resolve_with(std::function<void()> resolve) {
   impl_->resolve = std::move(resolve);
 }

@@ -97,6 +97,8 @@ class OptionSet {
   // After parse(), options named here that got no value are a UsageError. Throws std::logic_error for a name
   // that was not declared.
   void require(const char* name);
+  // The same, but where the option `other` has a value. Throws as require() does.
+  void require_unless(const char* other, const char* name);
 
   // `resolve` sets fields whose values depend on other options and on files. parse() calls it when the
   // options are valid, before --dry-run prints them, and passes on what it throws.

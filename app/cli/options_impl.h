@@ -35,6 +35,7 @@ struct DeclaredOption {
   bool repeatable = false;
   std::string belongs_to = {};  // see OptionSet::Custom
   bool required = false;
+  std::string required_unless = {};  // another option is given; empty: in any case
   bool given = false;
   bool shows_default = true;  // in --help; false when `range` includes it
   bool in_config = true;      // false for --help, --config and --dry-run

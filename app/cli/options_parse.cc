@@ -1,13 +1,12 @@
 #include <boost/program_options.hpp>
 #include <iostream>
 #include <map>
-#include <sstream>
 
+#include "app/cli/config_lines.h"
 #include "app/cli/nearest_name.h"
 #include "app/cli/options_impl.h"
 #include "base/ascii.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/log.h"
 
 namespace allot::app {
@@ -24,33 +23,6 @@ std::string config_value(const std::string& value) {
     quoted += c == '\n' ? ' ' : c;
   }
   return quoted + '"';
-}
-
-// The value after `=` on a line of a config file; nothing when a quote is not closed or is followed
-// by other text.
-std::optional<std::string> parse_config_value(std::string_view text) {
-  if (!text.starts_with('"')) {
-    for (size_t at = text.find('#'); at != std::string_view::npos; at = text.find('#', at + 1)) {
-      if (at == 0 || text[at - 1] == ' ' || text[at - 1] == '\t') {
-        text = text.substr(0, at);
-        break;
-      }
-    }
-    return std::string(trim(text));
-  }
-  std::string value;
-  for (size_t at = 1; at < text.size(); ++at) {
-    if (text[at] == '\\' && at + 1 < text.size()) {
-      value += text[++at];
-    } else if (text[at] == '"') {
-      const std::string_view rest = trim(text.substr(at + 1));
-      if (rest.empty() || rest.starts_with('#')) return value;
-      return std::nullopt;
-    } else {
-      value += text[at];
-    }
-  }
-  return std::nullopt;
 }
 
 // Splits a command line into options with their values and bare words; faults go to `faults`.
@@ -154,30 +126,20 @@ void OptionSet::Impl::read_config(const std::set<std::string>& on_command_line) 
     Option* option;
     std::string value;
   };
-  std::istringstream lines(read_file(config_file));
   std::map<std::string, std::string> values;  // the last of a repeatable option
   std::vector<Line> read;
-  std::string line;
-  for (int64_t number = 1; std::getline(lines, line); ++number) {
-    const std::string_view text = trim(line);
-    if (text.empty() || text.starts_with('#')) continue;
-    const std::string where = config_file + ":" + std::to_string(number) + ": ";
-    const size_t equals = text.find('=');
-    if (equals == std::string_view::npos) {
-      faults.push_back(where + "'" + std::string(text) + "' is no 'name = value'");
-      continue;
+  for (const ConfigLine& line : read_config_lines(config_file, &faults)) {
+    if (!line.section.empty()) {
+      faults.push_back(line.where + "[" + line.section + "] begins a section, and config files have none");
+      break;
     }
-    const std::string name(trim(text.substr(0, equals)));
-    const auto value = parse_config_value(trim(text.substr(equals + 1)));
-    Option* option = find(name);
+    Option* option = find(line.name);
     if (option == nullptr || !option->in_config) {
-      unknown(name, where);
-    } else if (!value) {
-      faults.push_back(where + name + " has an open quote or text after its quote");
-    } else if (!values.insert_or_assign(name, *value).second && !option->repeatable) {
-      faults.push_back(where + name + " is given twice");
+      unknown(line.name, line.where);
+    } else if (!values.insert_or_assign(line.name, line.value).second && !option->repeatable) {
+      faults.push_back(line.where + line.name + " is given twice");
     } else {
-      read.push_back({where, option, *value});
+      read.push_back({line.where, option, line.value});
     }
   }
   for (const Line& entry : read) {
@@ -224,7 +186,8 @@ OptionSet::Parsed OptionSet::parse(std::span<const std::string> arguments) {
   }
   if (!impl_->config_file.empty()) impl_->read_config(on_command_line);
   for (const Impl::Option& option : impl_->options) {
-    if (option.required && !option.given) {
+    const Impl::Option* other = impl_->find(option.required_unless);
+    if (option.required && !option.given && (other == nullptr || !other->given)) {
       impl_->faults.push_back("--" + option.name + " is missing: " + option.help);
     }
   }

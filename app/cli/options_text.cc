@@ -29,6 +29,7 @@ CommandDescription OptionSet::describe() const {
     const auto values = option.get();
     if (option.required) {
       facts += facts.empty() ? "required" : "; required";
+      if (!option.required_unless.empty()) facts += " without --" + option.required_unless;
     } else if (option.shows_default && !option.is_flag && !values.empty() && !values.front().empty()) {
       facts += (facts.empty() ? "default " : "; default ") + values.front();
     }

@@ -1,5 +1,6 @@
 #include "app/run/worker_command.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,6 +18,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "evaluation/grader_process.h"
 #include "evaluation/task.h"
 #include "wire/codec.h"
@@ -119,6 +121,35 @@ std::optional<wire::RunSpec> ask_for_run(const WorkerOptions& options, Aggregato
   return std::nullopt;
 }
 
+// Where a run has one task, the file is for it, and the aggregator says what is wrong with it; of several
+// tasks each file is for those whose data it has.
+void set_train_paths(std::span<const std::string> files, wire::RunSpec* spec) {
+  std::vector<wire::DatasetIdentity*> data = {spec->mutable_task()->mutable_train()};
+  if (spec->evaluation().more_size() > 0)
+    for (wire::EvaluationTask& more : *spec->mutable_evaluation()->mutable_more())
+      data.push_back(more.mutable_task()->mutable_train());
+  if (data.size() == 1 && files.size() > 1)
+    throw UsageError(fmt::format("--train is given {} times, and the run has one task", files.size()));
+  for (const std::string& file : files) {
+    if (file.empty()) continue;  // as a config file writes none
+    const std::string path = absolute_path(file).string();
+    if (data.size() == 1) {
+      data.front()->set_path(path);
+      continue;
+    }
+    const std::string sha256 = sha256_file(path);
+    bool found = false;
+    for (wire::DatasetIdentity* one : data) {
+      if (one->sha256() != sha256) continue;
+      one->set_path(path);
+      found = true;
+    }
+    if (!found)
+      throw Mismatch(fmt::format("none of the run's {} tasks asks the questions of {}, whose SHA-256 is {}",
+                                 data.size(), file, sha256));
+  }
+}
+
 // The run's spec with the paths of this machine.
 wire::RunSpec with_local_paths(wire::RunSpec spec, const WorkerOptions& options) {
   spec.set_model_path(options.model.empty() ? recorded_directory(spec.model_path(), "--model").string()
@@ -129,25 +160,30 @@ wire::RunSpec with_local_paths(wire::RunSpec spec, const WorkerOptions& options)
     wire::AdapterIdentity& adapter = *spec.mutable_model()->mutable_adapter();
     adapter.set_path(recorded_directory(adapter.path(), "--adapter").string());
   }
-  if (!options.train.empty())
-    spec.mutable_task()->mutable_train()->set_path(absolute_path(options.train).string());
+  set_train_paths(options.train, &spec);
   if (!options.heldout.empty())
     spec.mutable_task()->mutable_heldout()->set_path(absolute_path(options.heldout).string());
   return spec;
 }
 
-wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options, const std::string& device) {
-  const auto task = evaluation::make_task(worker::task_source(spec.task()));
-  if (task->name() != spec.task().name()) {
-    throw Mismatch("the run's task is called " + spec.task().name() + " and its task file " +
+// The task of the spec, which this worker can grade.
+std::unique_ptr<evaluation::Task> task_of(const wire::TaskSpec& spec, const WorkerOptions& options) {
+  auto task = evaluation::make_task(worker::task_source(spec));
+  if (task->name() != spec.name()) {
+    throw Mismatch("the run's task is called " + spec.name() + " and its task file " +
                    std::string(task->name()) + "; the run's spec is damaged, start the run from scratch");
   }
   evaluation::require_grader(*task, options.grader);
-  if (task->version() != spec.task().version()) {
-    throw Mismatch("the run grades with version " + std::to_string(spec.task().version()) + " of task " +
-                   spec.task().name() + ", this worker has version " + std::to_string(task->version()) +
+  if (task->version() != spec.version()) {
+    throw Mismatch("the run grades with version " + std::to_string(spec.version()) + " of task " +
+                   spec.name() + ", this worker has version " + std::to_string(task->version()) +
                    "; use the build of allot that started the run");
   }
+  return task;
+}
+
+wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options, const std::string& device) {
+  const auto task = task_of(spec.task(), options);
   wire::Hello hello;
   hello.set_worker(options.name.empty() ? default_name() : options.name);
   hello.set_build(version());
@@ -162,6 +198,8 @@ wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options
   *hello.mutable_train() = to_wire(worker::load(*task, spec.task().train()));
   if (spec.task().heldout_questions() > 0)
     *hello.mutable_heldout() = to_wire(worker::load(*task, spec.task().heldout()));
+  for (const wire::EvaluationTask& more : spec.evaluation().more())
+    *hello.add_more() = to_wire(worker::load(*task_of(more.task(), options), more.task().train()));
   return hello;
 }
 
@@ -183,7 +221,10 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceOf& d
       "the run's model, if it is not where the run says: a directory, or org/name[@revision] in the local cache of the hub");
   declare_adapter_option(&set, &options.adapter,
                          "adapter directory, if the run has one and it is not where the run says");
-  set.path("train", &options.train, "training questions, if they are not where the run says");
+  set.texts(
+      "train", &options.train, "FILE",
+      "training questions, if they are not where the run says; of an evaluation its questions, for several "
+      "tasks once for each file");
   set.path("heldout", &options.heldout, "held-out questions, if they are not where the run says");
   set.text("name", &options.name, "NAME",
            "unique among the run's workers; default: host name and process number");

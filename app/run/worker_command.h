@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "app/run/key_options.h"
 #include "base/memory_use.h"
@@ -24,7 +25,7 @@ struct WorkerOptions {
   KeyOptions keys;
   std::filesystem::path model;  // empty: where the run's spec says, as for the adapter and the data files
   std::optional<std::filesystem::path> adapter;
-  std::filesystem::path train;
+  std::vector<std::string> train;  // files, for the tasks of an evaluation that have these bytes
   std::filesystem::path heldout;
   std::string name;  // empty: host name and process number
   std::string device = "cpu";

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,31 +66,56 @@ void make_room(const std::filesystem::path& directory, const wire::RunSpec& spec
     std::filesystem::remove(one);
 }
 
-aggregator::EvaluationWork work_of(const ScoringPlan& plan, std::span<const NamedSchedule> schedules,
-                                   const EvaluationRun& run) {
-  aggregator::EvaluationWork work{
-      .schedules = {}, .repeats = static_cast<uint32_t>(plan.options.repeats), .questions = plan.questions()};
-  for (const NamedSchedule& named : schedules) {
-    // One that is named twice is one schedule (evaluation_run.h).
-    if (std::ranges::count(work.schedules, named.label, &aggregator::EvaluatedSchedule::label) > 0) continue;
-    aggregator::EvaluatedSchedule& one = work.schedules.emplace_back();
-    one.label = named.label;
-    if (named.schedule) one.samples = named.schedule->samples;
-    one.scores.reserve(size_t{work.repeats} * work.questions);
-    for (uint32_t repeat = 0; repeat < work.repeats; ++repeat) {
-      for (uint32_t question = 0; question < work.questions; ++question) {
-        const auto known = run.answers().find({named.label, repeat, question});
-        one.scores.push_back(known == run.answers().end() ? std::nullopt
-                                                          : std::optional(known->second.score));
-      }
-    }
-  }
-  return work;
+// The name of a schedule among those of all tasks.
+std::string label_of(const ScoringPlan& plan, const NamedSchedule& named) {
+  return plan.name.empty() ? named.label : fmt::format("{}: {}", plan.name, named.label);
 }
 
-evaluation::Answer answer_of(const aggregator::GivenAnswer& given, const ScoringPlan& plan) {
+// Where the answers to a schedule belong.
+struct Place {
+  size_t plan = 0;
+  std::string schedule;  // its label in the plan
+};
+
+struct Leased {
+  aggregator::EvaluationWork work;
+  std::map<std::string, Place, std::less<>> places;  // by label in the work
+  int64_t wanted = 0, answered = 0;
+};
+
+Leased leased_of(std::span<const LeasedPlan> plans) {
+  Leased leased;
+  for (size_t task = 0; task < plans.size(); ++task) {
+    const ScoringPlan& plan = *plans[task].plan;
+    const auto& answers = plans[task].run->answers();
+    for (const NamedSchedule& named : plans[task].schedules) {
+      const std::string label = label_of(plan, named);
+      // One that is named twice is one schedule (evaluation_run.h).
+      if (!leased.places.try_emplace(label, Place{task, named.label}).second) continue;
+      aggregator::EvaluatedSchedule& one = leased.work.schedules.emplace_back();
+      one.label = label;
+      if (named.schedule) one.samples = named.schedule->samples;
+      one.task = static_cast<uint32_t>(task);
+      one.repeats = static_cast<uint32_t>(plan.options.repeats);
+      one.questions = plan.questions();
+      one.scores.reserve(size_t{one.repeats} * one.questions);
+      for (uint32_t repeat = 0; repeat < one.repeats; ++repeat) {
+        for (uint32_t question = 0; question < one.questions; ++question) {
+          const auto known = answers.find({named.label, repeat, question});
+          one.scores.push_back(known == answers.end() ? std::nullopt : std::optional(known->second.score));
+          leased.answered += known != answers.end();
+        }
+      }
+      leased.wanted += std::ssize(one.scores);
+    }
+  }
+  return leased;
+}
+
+evaluation::Answer answer_of(const aggregator::GivenAnswer& given, const std::string& schedule,
+                             const ScoringPlan& plan) {
   const QuestionResult& result = given.result;
-  return {.key = {given.schedule, given.repeat, result.question},
+  return {.key = {schedule, given.repeat, result.question},
           .gold = plan.dataset.questions.at(result.question).answer,
           .answer = given.text.answer,
           .extracted = !result.no_answer,
@@ -105,9 +132,20 @@ std::string reasons(const wire::Status& status) {
   return fmt::format("{}", fmt::join(all, "; "));
 }
 
+void set_task(const ScoringPlan& plan, wire::TaskSpec* task) {
+  const evaluation::TaskIdentity& identity = plan.conditions.task;
+  task->set_name(identity.name);
+  task->set_version(identity.version);
+  task->set_prompt_style(identity.prompt_style);
+  if (const std::string_view definition = plan.task->definition(); !definition.empty())
+    task->set_definition(std::string(definition));
+  *task->mutable_train() = to_wire(plan.dataset);
+}
+
 }  // namespace
 
-wire::RunSpec evaluation_spec(const ScoringPlan& plan) {
+wire::RunSpec evaluation_spec(std::span<const LeasedPlan> plans) {
+  const ScoringPlan& plan = *plans.front().plan;
   const ScoringOptions& options = plan.options;
   const evaluation::Conditions& conditions = plan.conditions;
   wire::RunSpec spec;
@@ -117,48 +155,52 @@ wire::RunSpec evaluation_spec(const ScoringPlan& plan) {
   spec.set_model_path(absolute_path(options.model).string());
   if (options.adapter)
     spec.mutable_model()->mutable_adapter()->set_path(absolute_path(*options.adapter).string());
-  wire::TaskSpec& task = *spec.mutable_task();
-  task.set_name(conditions.task.name);
-  task.set_version(conditions.task.version);
-  task.set_prompt_style(conditions.task.prompt_style);
-  if (const std::string_view definition = plan.task->definition(); !definition.empty())
-    task.set_definition(std::string(definition));
-  *task.mutable_train() = to_wire(plan.dataset);
+  set_task(plan, spec.mutable_task());
   *spec.mutable_attention() = worker::attention_spec(conditions.attention);
   set_generation(conditions.generation, spec.mutable_generation());
   spec.set_seed(static_cast<uint32_t>(conditions.seed));
   spec.set_questions_per_episode(questions_per_episode(plan));
   spec.set_lease_ms(1000 * options.leases.lease_seconds);
   spec.set_max_attempts(options.leases.max_attempts);
-  spec.mutable_evaluation()->set_device(options.device.substr(0, options.device.find(':')));
+  wire::EvaluationSpec& evaluation = *spec.mutable_evaluation();
+  evaluation.set_device(options.device.substr(0, options.device.find(':')));
+  for (const LeasedPlan& more : plans.subspan(1)) {
+    wire::EvaluationTask& task = *evaluation.add_more();
+    set_task(*more.plan, task.mutable_task());
+    set_generation(more.plan->conditions.generation, task.mutable_generation());
+    task.set_questions_per_episode(questions_per_episode(*more.plan));
+  }
   return spec;
 }
 
-int64_t answer_on_workers(const ScoringPlan& plan, std::span<const NamedSchedule> schedules,
-                          EvaluationRun* run) {
-  aggregator::EvaluationWork work = work_of(plan, schedules, *run);
-  int64_t wanted = 0, answered = 0;
-  for (const aggregator::EvaluatedSchedule& one : work.schedules) {
-    wanted += std::ssize(one.scores);
-    answered += std::ranges::count_if(one.scores, [](const auto& score) { return score.has_value(); });
-  }
-  if (answered == wanted) return 0;
+std::vector<int64_t> answer_on_workers(std::span<const LeasedPlan> plans,
+                                       const std::filesystem::path& directory) {
+  std::vector<int64_t> came(plans.size());
+  Leased leased = leased_of(plans);
+  const int64_t wanted = leased.wanted;
+  int64_t answered = leased.answered;
+  if (answered == wanted) return came;
 
-  const wire::RunSpec spec = evaluation_spec(plan);
-  make_room(plan.options.run, spec);
+  const wire::RunSpec spec = evaluation_spec(plans);
+  make_room(directory, spec);
   const auto& stop = watch_stop_signals();
   raise_open_files();
-  const int64_t before = answered;
   ProgressLine line("answers");
   aggregator::ServiceOptions options;
-  options.run_directory = plan.options.run;
+  options.run_directory = directory;
   options.build = version();
   options.exit_when_finished = true;
-  listen(plan.options.leases.listen, &options);
-  options.work = std::move(work);
+  listen(plans.front().plan->options.leases.listen, &options);
+  options.work = std::move(leased.work);
   options.on_answers = [&](std::span<const aggregator::GivenAnswer> given) {
-    for (const aggregator::GivenAnswer& one : given) run->add(answer_of(one, plan));
-    run->sync();
+    std::set<size_t> added;
+    for (const aggregator::GivenAnswer& one : given) {
+      const Place& place = leased.places.at(one.schedule);
+      plans[place.plan].run->add(answer_of(one, place.schedule, *plans[place.plan].plan));
+      ++came[place.plan];
+      added.insert(place.plan);
+    }
+    for (const size_t plan : added) plans[plan].run->sync();
     answered += std::ssize(given);
     line.update(std::min(answered, wanted), wanted);
   };
@@ -174,7 +216,7 @@ int64_t answer_on_workers(const ScoringPlan& plan, std::span<const NamedSchedule
         "{} of {} questions have no answer: {}; mend the cause, and the same command asks them again",
         service->given_up_questions(), wanted, reasons(service->status())));
   if (answered < wanted) throw Error(fmt::format("stopped after {} of {} answers", answered, wanted));
-  return answered - before;
+  return came;
 }
 
 }  // namespace allot::app

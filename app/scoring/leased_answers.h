@@ -3,8 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <span>
-#include <string>
+#include <vector>
 
 #include "app/cli/options.h"
 #include "app/run/listen_options.h"
@@ -14,18 +15,26 @@
 
 namespace allot::app {
 
-// What workers are told of the plan: everything but its schedules, which come with the leases. Throws the
-// errors of the readers.
-wire::RunSpec evaluation_spec(const ScoringPlan& plan);
+// What is asked of one of the tasks that are evaluated together.
+struct LeasedPlan {
+  const ScoringPlan* plan = nullptr;
+  std::span<const NamedSchedule> schedules;
+  EvaluationRun* run = nullptr;
+};
 
-// Serves leases of these schedules at plan.options.leases.listen until every question of the plan is answered
-// in every repeat, with progress on stderr; returns at once where `run` has all answers. An answer is in
-// `run` and on disk before its worker hears that it was taken. Who works on what is kept in the directory of
-// `run`, so a later call goes on with the leases of one that was killed, unless another plan has changed what
-// workers are told. Returns how many answers came. Throws what aggregator::Service throws, Mismatch where the
-// directory is that of a run that learned, and Error when asked to stop or when questions stay without an
-// answer, with the reasons.
-int64_t answer_on_workers(const ScoringPlan& plan, std::span<const NamedSchedule> schedules,
-                          EvaluationRun* run);
+// What workers are told of the plans, whose names differ where there are several: everything but the
+// schedules, which come with the leases. They agree in all that the options of a suite's sections do not set
+// (suite.h). Throws the errors of the readers.
+wire::RunSpec evaluation_spec(std::span<const LeasedPlan> plans);
+
+// Serves leases of these schedules at the plans' leases.listen until every question is answered in every
+// repeat, with progress on stderr; returns at once where the runs have all answers. An answer is in the
+// plan's run and on disk before its worker hears that it was taken. Who works on what is kept in `directory`,
+// so a later call goes on with the leases of one that was killed, unless other plans have changed what
+// workers are told. Returns how many answers came to each plan. Throws what aggregator::Service throws,
+// Mismatch where the directory is that of a run that learned, and Error when asked to stop or when questions
+// stay without an answer, with the reasons.
+std::vector<int64_t> answer_on_workers(std::span<const LeasedPlan> plans,
+                                       const std::filesystem::path& directory);
 
 }  // namespace allot::app

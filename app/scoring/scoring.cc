@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <deque>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -189,9 +190,37 @@ void Scorer::load() {
   impl_->load();
 }
 
-Scores score(const ScoringPlan& plan, ModelHere* model, const NextSchedules& next) {
+namespace {
+
+void require_answerer(const ScoringPlan& plan, const ModelHere* model) {
   if (model == nullptr && plan.options.leases.listen.bind.empty())
     throw UsageError("no model answers here; let workers answer, at the address of --bind ENDPOINT");
+}
+
+// Does what `answer` does, and says of an error when asked to stop where the answers are.
+template <class Answer>
+void answer_into(const std::filesystem::path& directory, const Answer& answer) {
+  try {
+    answer();
+  } catch (const Error& error) {
+    if (directory.empty() || !watch_stop_signals().load()) throw;
+    throw Error(
+        fmt::format("{}; they are in {}, and the same command goes on", error.what(), directory.string()));
+  }
+}
+
+// The files that the plan's options want beside the result.
+void write_files(const ScoringPlan& plan, const Scorer& scorer, std::span<const Score> schedules) {
+  if (!plan.options.details.empty()) write_file_atomically(plan.options.details, scorer.details());
+  if (plan.options.lm_eval.empty()) return;
+  for (size_t i = 0; i < schedules.size(); ++i)
+    write_lm_eval_files(plan.options.lm_eval, plan, schedules[i], scorer.answers(i));
+}
+
+}  // namespace
+
+Scores score(const ScoringPlan& plan, ModelHere* model, const NextSchedules& next) {
+  require_answerer(plan, model);
   std::optional<EvaluationRun> run;
   Scores scores;
   if (!plan.options.run.empty()) {
@@ -203,15 +232,14 @@ Scores score(const ScoringPlan& plan, ModelHere* model, const NextSchedules& nex
   std::vector<NamedSchedule> schedules = plan.schedules;  // of this round
   int64_t leased = 0;                                     // answers that workers gave
   do {
-    try {
+    answer_into(plan.options.run, [&] {
       // Then there is nothing left to ask the model here, which is not loaded.
-      if (!plan.options.leases.listen.bind.empty()) leased += answer_on_workers(plan, schedules, &*run);
+      if (!plan.options.leases.listen.bind.empty()) {
+        const LeasedPlan asked{.plan = &plan, .schedules = schedules, .run = &*run};
+        leased += answer_on_workers(std::span(&asked, 1), plan.options.run).front();
+      }
       std::ranges::move(scorer.score(schedules), std::back_inserter(scores.schedules));
-    } catch (const Error& error) {
-      if (!run || !watch_stop_signals().load()) throw;
-      throw Error(fmt::format("{}; they are in {}, and the same command goes on", error.what(),
-                              plan.options.run.string()));
-    }
+    });
     schedules = next ? next(scores.schedules) : std::vector<NamedSchedule>();
   } while (!schedules.empty());
   scores.answered_before = scorer.answered_before() - leased;
@@ -220,12 +248,36 @@ Scores score(const ScoringPlan& plan, ModelHere* model, const NextSchedules& nex
     scorer.load();
     model->write_executed(plan);
   }
-  if (!plan.options.details.empty()) write_file_atomically(plan.options.details, scorer.details());
-  if (!plan.options.lm_eval.empty()) {
-    for (size_t i = 0; i < scores.schedules.size(); ++i)
-      write_lm_eval_files(plan.options.lm_eval, plan, scores.schedules[i], scorer.answers(i));
-  }
+  write_files(plan, scorer, scores.schedules);
   return scores;
+}
+
+std::vector<Scores> score_suite(std::span<const ScoringPlan> plans, const std::filesystem::path& directory,
+                                ModelHere* model) {
+  require_answerer(plans.front(), model);
+  const bool on_workers = !plans.front().options.leases.listen.bind.empty();
+  std::deque<EvaluationRun> runs;
+  std::vector<LeasedPlan> asked;
+  for (const ScoringPlan& plan : plans) {
+    if (plan.options.run.empty()) continue;
+    runs.emplace_back(plan.options.run, plan, plan.options.regrade);
+    asked.push_back({.plan = &plan, .schedules = plan.schedules, .run = &runs.back()});
+  }
+  std::vector<int64_t> leased(plans.size());
+  if (on_workers) answer_into(directory, [&] { leased = answer_on_workers(asked, directory); });
+  if (model != nullptr) model->expect(plans);
+  std::vector<Scores> all;
+  const SystemClock clock;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const Timestamp start = clock.now();
+    Scorer scorer(plans[i], model, runs.empty() ? nullptr : &runs[i]);
+    Scores& scores = all.emplace_back();
+    answer_into(directory, [&] { scores.schedules = scorer.score(plans[i].schedules); });
+    scores.answered_before = scorer.answered_before() - leased[i];
+    scores.seconds = std::chrono::duration<double>(clock.now() - start).count();
+    write_files(plans[i], scorer, scores.schedules);
+  }
+  return all;
 }
 
 double scored_tokens(const Score& score) {

@@ -1,6 +1,7 @@
 // Scores the schedules of a plan: a model in this process answers, or workers do (leased_answers.h).
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -33,6 +34,9 @@ struct Score {
 class ModelHere {
  public:
   virtual ~ModelHere() = default;
+  // These plans, of one model under the same attention, are those that load() is called for, in any order and
+  // once each: the model is loaded for the first, with room for the questions of all. They outlive it.
+  virtual void expect(std::span<const ScoringPlan> plans) = 0;
   // Loads it for the questions of the plan, once. Throws what loading throws.
   virtual std::unique_ptr<evaluation::Generator> load(const ScoringPlan& plan,
                                                       const evaluation::Task& task) = 0;
@@ -81,6 +85,12 @@ using NextSchedules = std::function<std::vector<NamedSchedule>(std::span<const S
 // Writes the details file when one is wanted. Throws what loading the model and answer_on_workers() throw,
 // UsageError where there is neither a model nor an address, and Error when asked to stop.
 Scores score(const ScoringPlan& plan, ModelHere* model, const NextSchedules& next = {});
+
+// Scores the schedules of several plans of one model: with `model` task by task, or by workers, which get
+// leases of all of them. Answers are kept in each plan's own directory where it has one, and what workers are
+// told in `directory`. Throws what score() throws.
+std::vector<Scores> score_suite(std::span<const ScoringPlan> plans, const std::filesystem::path& directory,
+                                ModelHere* model);
 
 // The accuracy as evaluation::to_json has it, the schedule and what its answers took; with repeats the
 // accuracy of each, too.

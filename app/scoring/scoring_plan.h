@@ -57,6 +57,7 @@ void declare_evaluation_run(OptionSet* set, ScoringOptions* options);
 void declare_answers(OptionSet* set, ScoringOptions* options);
 
 struct ScoringPlan : ReplyPlan {  // conditions.measured_on says how many questions are asked
+  std::string name;               // among the tasks that are evaluated together; empty where it is alone
   ScoringOptions options;         // as resolved
   evaluation::Dataset dataset;
   bool keep_replies = false;  // Score::replies

@@ -1,9 +1,11 @@
-#include "worker/kinds_runner.h"
+#include "worker/turns_runner.h"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <string>
+
+#include "base/error.h"
 
 namespace allot::worker {
 namespace {
@@ -51,9 +53,9 @@ Episode episode_of(int64_t number, RewardKind kind) {
 class KindsRunnerTest : public testing::Test {
  protected:
   std::vector<std::string> log_;  // outlives the runner
-  std::unique_ptr<KindsRunner> runner_ = std::make_unique<KindsRunner>(
-      std::make_unique<FakeRunner>("answers", 5, &log_),
-      std::make_unique<FakeRunner>("divergences", 9, &log_), RewardKind::kDivergence);
+  std::unique_ptr<TurnsRunner> runner_ =
+      make_kinds_runner(std::make_unique<FakeRunner>("answers", 5, &log_),
+                        std::make_unique<FakeRunner>("divergences", 9, &log_), RewardKind::kDivergence);
 };
 
 TEST_F(KindsRunnerTest, ItsWorkIsThatOfBoth) {
@@ -106,6 +108,53 @@ TEST_F(KindsRunnerTest, ACancelledEpisodeIsNotWaitedFor) {
 TEST_F(KindsRunnerTest, TheDivergencesEndBeforeTheAnswersWhoseEngineTheyUse) {
   runner_.reset();
   EXPECT_THAT(log_, ElementsAre("divergences ends", "answers ends"));
+}
+
+Episode of_task(int64_t number, uint32_t task) {
+  Episode episode;
+  episode.id = {number};
+  episode.task = task;
+  return episode;
+}
+
+class TasksRunnerTest : public testing::Test {
+ protected:
+  static std::vector<std::unique_ptr<EpisodeRunner>> tasks(std::vector<std::string>* log) {
+    std::vector<std::unique_ptr<EpisodeRunner>> tasks;
+    for (const char* name : {"a", "b", "c"}) tasks.push_back(std::make_unique<FakeRunner>(name, 4, log));
+    return tasks;
+  }
+  // The tasks whose runners worked until nothing was left.
+  std::string worked() {
+    std::string names;
+    for (auto done = runner_->advance(); !done.empty(); done = runner_->advance()) names += done.at(0).error;
+    return names;
+  }
+
+  std::vector<std::string> log_;
+  std::unique_ptr<TurnsRunner> runner_ = make_tasks_runner(tasks(&log_));
+};
+
+TEST_F(TasksRunnerTest, ATaskBeginsWhenThoseBeforeItHaveEnded) {
+  for (const auto& [number, task] : {std::pair(1, 1u), std::pair(2, 0u), std::pair(3, 2u), std::pair(4, 1u)})
+    runner_->start(of_task(number, task));
+  EXPECT_EQ(runner_->capacity(), 4) << "as many as are held";
+  EXPECT_EQ(worked(), "bbac");
+}
+
+TEST_F(TasksRunnerTest, AnEpisodeThatWaitsMayBeCancelledOrLeasedOnceMore) {
+  runner_->start(of_task(1, 0));
+  runner_->start(of_task(2, 1));
+  runner_->start(of_task(3, 1));
+  runner_->cancel({2});
+  runner_->start(of_task(3, 1));
+  EXPECT_EQ(worked(), "ab");
+  EXPECT_EQ(runner_->capacity(), 4);
+}
+
+TEST_F(TasksRunnerTest, AnEpisodeOfAnotherTaskThanTheRunsIsRefused) {
+  EXPECT_THROW(runner_->start(of_task(1, 3)), InvalidArgument);
+  EXPECT_EQ(worked(), "");
 }
 
 }  // namespace
