@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "aggregator/history_backup.h"
+#include "aggregator/history_files.h"
 #include "aggregator/run_directory.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -87,7 +88,7 @@ void BackupSchedule::make(const std::string& name) const {
   }
   fs::create_directories(partial, error);
   if (error) throw StorageError(fmt::format("cannot make {}: {}", partial.string(), error.message()));
-  const uintmax_t needed = 2 * (size_of(history_path(run)) + size_of(history_path(run).string() + "-wal"));
+  const uintmax_t needed = 2 * (size_of(history_path(run)) + size_of(log_path(history_path(run))));
   const fs::space_info space = fs::space(directory, error);
   if (!error && space.available < needed) {
     fs::remove_all(partial, error);

@@ -4,6 +4,7 @@
 
 #include <system_error>
 
+#include "aggregator/history_files.h"
 #include "aggregator/history_format.h"
 #include "aggregator/sqlite.h"
 #include "base/error.h"
@@ -39,9 +40,8 @@ int64_t backup_history(const std::filesystem::path& from, const std::filesystem:
     copy_database(from, partial);
     std::filesystem::rename(partial, to);
   } catch (...) {
-    for (const char* suffix : {"", "-journal", "-wal", "-shm"}) {
-      std::filesystem::remove(partial.string() + suffix, ignored);
-    }
+    std::filesystem::remove(partial.string() + "-journal", ignored);
+    for (const std::filesystem::path& file : history_files(partial)) std::filesystem::remove(file, ignored);
     throw;
   }
   return static_cast<int64_t>(std::filesystem::file_size(to));

@@ -9,6 +9,7 @@
 #include "aggregator/history_backup.h"
 #include "aggregator/history_chain.h"
 #include "aggregator/history_check.h"
+#include "aggregator/history_files.h"
 #include "aggregator/history_format.h"
 #include "aggregator/history_mark.h"
 #include "aggregator/run_directory.h"
@@ -21,9 +22,6 @@ namespace allot::aggregator {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The file first: a run without it is refused, whereas one without its log would pass for an earlier state.
-constexpr const char* kParts[] = {"", "-wal", "-shm"};
 
 // Throws CorruptFile with the first problem of `history`.
 void expect_whole(const fs::path& history, const wire::RunSpec& spec) {
@@ -72,9 +70,8 @@ void move(const fs::path& from, const fs::path& to) {
 }
 
 std::optional<fs::path> put_aside(const fs::path& history) {
-  if (std::ranges::none_of(kParts, [&](const char* part) { return fs::exists(history.string() + part); })) {
-    return std::nullopt;
-  }
+  const auto files = history_files(history);
+  if (std::ranges::none_of(files, [](const fs::path& file) { return fs::exists(file); })) return std::nullopt;
   int number = 1;
   const auto place = [&] { return history.parent_path() / fmt::format("replaced-{}", number); };
   while (fs::exists(place())) ++number;
@@ -84,10 +81,8 @@ std::optional<fs::path> put_aside(const fs::path& history) {
   // Kept where it is, too: until the new one is written it refuses what is half done.
   if (fs::exists(mark_path(history)))
     fs::copy_file(mark_path(history), place() / mark_path(history).filename(), error);
-  for (const char* part : kParts) {
-    const fs::path file = history.string() + part;
+  for (const fs::path& file : files)
     if (fs::exists(file)) move(file, place() / file.filename());
-  }
   return place();
 }
 

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <vector>
 
+#include "aggregator/history_files.h"
 #include "aggregator/run_directory.h"
 #include "episode/reward_kind.h"
 #include "episode/samples.h"
@@ -354,7 +355,7 @@ ProcessFigures read_process_figures() {
 StorageFigures read_storage_figures(const std::filesystem::path& run_directory) {
   StorageFigures figures;
   const std::filesystem::path history = history_path(run_directory);
-  figures.history_bytes = file_bytes(history) + file_bytes(history.string() + "-wal");
+  figures.history_bytes = file_bytes(history) + file_bytes(log_path(history));
   struct statvfs disk = {};
   if (::statvfs(run_directory.c_str(), &disk) == 0) {
     figures.available_bytes = static_cast<int64_t>(disk.f_bavail * disk.f_frsize);

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "aggregator/history_files.h"
 #include "base/error.h"
 
 namespace allot::aggregator {
@@ -52,7 +53,7 @@ Database::Database(const std::filesystem::path& file, Mode mode) : file_(file) {
     code = sqlite3_exec(handle_.get(), "SELECT 1 FROM sqlite_schema", nullptr, nullptr, nullptr);
   }
   const bool not_writable = code == SQLITE_CANTOPEN || code == SQLITE_READONLY;
-  if (not_writable && !std::filesystem::exists(file.string() + "-wal")) {
+  if (not_writable && !std::filesystem::exists(log_path(file))) {
     // A database in WAL mode needs its -shm file even for reading. Without a log there is nothing to share,
     // so it can be opened as immutable.
     handle_.reset(open(immutable_address(file), SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, &code));

@@ -17,7 +17,8 @@ struct Episode {
   EpisodeId id;
   RewardKind kind = RewardKind::kAnswers;
   Split split = Split::kTrain;
-  std::vector<int32_t> samples;     // [layers], each a number or kExactLayer; empty = dense
+  // [layers], each a number or kExactLayer; empty = dense. In an evaluation perhaps [layers, num_kv_heads].
+  std::vector<int32_t> samples;
   std::vector<uint32_t> questions;  // numbers within the split
   uint32_t sampling_seed = 0;       // second half of every draw's key
   bool replies = false;             // the texts of the replies are wanted, too

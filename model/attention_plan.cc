@@ -40,6 +40,29 @@ int64_t cost(const QueryRun& run) {
   return int64_t{run.queries} * run.length;
 }
 
+// How many entries the part's schedule has for a layer; 0 for one without a schedule.
+size_t heads_of(const SequencePart& part, int32_t num_layers) {
+  return part.samples.size() / static_cast<size_t>(num_layers);
+}
+
+// Where a part has budgets for KV heads, sets those of all.
+void set_head_budgets(std::span<const SequencePart> parts, int32_t num_layers, ForwardBatch* batch) {
+  size_t num_kv_heads = 1;
+  for (const SequencePart& part : parts) num_kv_heads = std::max(num_kv_heads, heads_of(part, num_layers));
+  if (num_kv_heads == 1) return;
+  batch->head_budgets.assign(static_cast<size_t>(num_layers) * num_kv_heads * parts.size(),
+                             kernels::kDenseBudget);
+  for (size_t b = 0; b < parts.size(); ++b) {
+    const size_t heads = heads_of(parts[b], num_layers);
+    if (heads == 0) continue;
+    for (size_t entry = 0; entry < static_cast<size_t>(num_layers) * num_kv_heads; ++entry) {
+      const size_t layer = entry / num_kv_heads, head = entry % num_kv_heads;
+      const int32_t samples = parts[b].samples[layer * heads + (heads == 1 ? 0 : head)];
+      if (samples != kExactLayer) batch->head_budgets[entry * parts.size() + b] = samples;
+    }
+  }
+}
+
 }  // namespace
 
 void place_tokens(ForwardBatch& batch, int32_t page_size) {
@@ -80,11 +103,13 @@ ForwardBatch make_batch(std::span<const SequencePart> parts, int32_t num_layers,
   for (size_t b = 0; b < sequences; ++b) {
     const std::span<const int32_t> pages = parts[b].pages;
     std::copy_n(pages.begin(), std::min(pages.size(), max_pages), batch.page_table.begin() + b * max_pages);
-    for (size_t layer = 0; layer < parts[b].samples.size(); ++layer) {
-      const int32_t samples = parts[b].samples[layer];
+    const size_t heads = heads_of(parts[b], num_layers);
+    for (size_t layer = 0; heads > 0 && layer < static_cast<size_t>(num_layers); ++layer) {
+      const int32_t samples = parts[b].samples[layer * heads];
       if (samples != kExactLayer) batch.budgets[layer * sequences + b] = samples;
     }
   }
+  set_head_budgets(parts, num_layers, &batch);
   place_tokens(batch, page_size);
   return batch;
 }
@@ -123,6 +148,32 @@ AttentionPlan::AttentionPlan(const ForwardBatch& batch, std::span<const int64_t>
   for (int64_t layer = 0; layer < layers; ++layer) {
     for (const QueryRun& run : runs_) budgets_.push_back(batch.budgets[layer * batch.batch() + run.sequence]);
   }
+  if (batch.head_budgets.empty()) return;
+  const int64_t entries = static_cast<int64_t>(batch.head_budgets.size()) / batch.batch();
+  num_kv_heads_ = entries / layers;
+  head_budgets_.reserve(static_cast<size_t>(entries) * runs_.size());
+  for (int64_t entry = 0; entry < entries; ++entry)
+    for (const QueryRun& run : runs_)
+      head_budgets_.push_back(batch.head_budgets[entry * batch.batch() + run.sequence]);
+}
+
+std::vector<AttentionPlan::HeadBudgets> AttentionPlan::head_budgets(const Launch& launch,
+                                                                    int32_t layer) const {
+  const auto runs = static_cast<int64_t>(runs_.size());
+  std::vector<HeadBudgets> all;
+  for (int32_t head = 0; head < num_kv_heads_; ++head) {
+    const std::span<const int32_t> budgets(
+        head_budgets_.data() + (layer * num_kv_heads_ + head) * runs + launch.first_run,
+        static_cast<size_t>(launch.runs));
+    const auto same = std::ranges::find_if(
+        all, [&](const HeadBudgets& one) { return std::ranges::equal(one.budgets, budgets); });
+    if (same == all.end())
+      all.push_back({.budgets = budgets, .kv_heads = {head}});
+    else
+      same->kv_heads.push_back(head);
+  }
+  if (all.size() < 2) all.clear();
+  return all;
 }
 
 void AttentionPlan::describe(const Launch& launch, int32_t layer, kernels::AttentionParams& params) const {
@@ -137,9 +188,11 @@ void AttentionPlan::describe(const Launch& launch, int32_t layer, kernels::Atten
 }
 
 bool AttentionPlan::all_dense(int32_t layer) const {
-  const auto first = budgets_.begin() + layer * static_cast<int64_t>(runs_.size());
-  return std::all_of(first, first + static_cast<int64_t>(runs_.size()),
-                     [](int32_t budget) { return budget == kernels::kDenseBudget; });
+  const auto runs = static_cast<int64_t>(runs_.size());
+  const auto is_dense = [](int32_t budget) { return budget == kernels::kDenseBudget; };
+  const auto heads = head_budgets_.begin() + layer * num_kv_heads_ * runs;
+  return std::all_of(budgets_.begin() + layer * runs, budgets_.begin() + (layer + 1) * runs, is_dense) &&
+         std::all_of(heads, heads + num_kv_heads_ * runs, is_dense);
 }
 
 }  // namespace allot::model

@@ -23,7 +23,10 @@ struct ForwardBatch {
       lengths;  // [batch] tokens of the sequence after this pass, those in the cache included
   std::vector<int32_t> page_table;  // [batch, max_pages]
   int32_t max_pages = 0;
-  std::vector<int32_t> budgets;               // [num_layers, batch] samples, or kernels::kDenseBudget
+  std::vector<int32_t> budgets;  // [num_layers, batch] samples, or kernels::kDenseBudget
+  // [num_layers, num_kv_heads, batch], where a sequence has budgets of its own for KV heads; the first of a
+  // layer are those of `budgets`. Empty: all heads of a layer have the layer's.
+  std::vector<int32_t> head_budgets = {};
   std::vector<kernels::SequenceDraws> draws;  // [batch]
   std::vector<int64_t> output_rows;           // tokens whose logits are wanted, ascending
 
@@ -42,7 +45,8 @@ struct SequencePart {
   int64_t begin = 0;
   int64_t end = 0;
   std::span<const int32_t> pages = {};  // of the sequence, in order
-  // [num_layers], each a number or kExactLayer; empty = exact attention in every layer
+  // [num_layers], or [num_layers, num_kv_heads], each a number or kExactLayer; empty = exact attention in
+  // every layer
   std::span<const int32_t> samples = {};
   kernels::SequenceDraws draws = {};
   int64_t first_output = 0;  // positions from here on are output rows
@@ -83,6 +87,14 @@ class AttentionPlan {
 
   // Sets batch, pages, query_start, lengths, draws and budgets of one launch of one layer.
   void describe(const Launch& launch, int32_t layer, kernels::AttentionParams& params) const;
+  // Budgets of a launch in a layer, and the KV heads that have them.
+  struct HeadBudgets {
+    std::span<const int32_t> budgets;  // [launch.runs]
+    std::vector<int32_t> kv_heads;     // ascending
+  };
+  // One for all heads whose budgets are equal, the first head's first; empty where all heads of the layer
+  // have the budgets that describe() sets.
+  std::vector<HeadBudgets> head_budgets(const Launch& launch, int32_t layer) const;
   // True when no sequence samples in this layer.
   bool all_dense(int32_t layer) const;
 
@@ -94,6 +106,8 @@ class AttentionPlan {
   std::vector<int32_t> lengths_;               // [runs]
   std::vector<int32_t> page_table_;            // [runs, max_pages]
   std::vector<int32_t> budgets_;               // [num_layers, runs]
+  int64_t num_kv_heads_ = 0;                   // of head_budgets_; 0 where that is empty
+  std::vector<int32_t> head_budgets_;          // [num_layers, num_kv_heads, runs]
   std::vector<kernels::SequenceDraws> draws_;  // [runs]
 };
 

@@ -297,8 +297,37 @@ void Decoder::attend(int32_t layer, const AttentionPlan& plan, const kernels::At
     params.query = row(qkv_, launches[index].first_row, qkv_width_);
     params.out = row(attended_, launches[index].first_row, q_width_);
     if (rows_read != nullptr) params.rows_read = rows_read + launches[index].first_run;
-    kernels::attend_cpu(params, 1);
+    const auto head_budgets = plan.head_budgets(launches[index], layer);
+    if (head_budgets.empty()) {
+      kernels::attend_cpu(params, 1);
+    } else {
+      attend_by_head(params, head_budgets);
+    }
   });
+}
+
+// Attention of each budget for all heads, of which those that have the budget are kept: their draws do not
+// depend on other heads, and schedules by KV head are for experiments, which may take longer. Rows that are
+// read are not counted.
+void Decoder::attend_by_head(kernels::AttentionParams params,
+                             std::span<const AttentionPlan::HeadBudgets> head_budgets) const {
+  const int64_t rows = params.query_start[params.batch];
+  const int64_t size = kernels::size_of(cache_.shape().dtype);
+  const int64_t row_bytes = q_width_ * size, head_bytes = row_bytes / config_.num_kv_heads;
+  auto* const out = static_cast<std::byte*>(params.out);
+  Buffer other(rows * row_bytes);
+  params.rows_read = nullptr;
+  for (const AttentionPlan::HeadBudgets& one : head_budgets) {
+    const bool is_first = &one == head_budgets.data();
+    params.budgets = one.budgets.data();
+    params.out = is_first ? static_cast<void*>(out) : other.data();
+    kernels::attend_cpu(params, 1);
+    if (is_first) continue;
+    for (int64_t row = 0; row < rows; ++row)
+      for (const int32_t head : one.kv_heads)
+        std::memcpy(out + row * row_bytes + head * head_bytes,
+                    other.data() + row * row_bytes + head * head_bytes, static_cast<size_t>(head_bytes));
+  }
 }
 
 // Moves the residual and query of `rows` (ascending) to rows 0, 1, ….

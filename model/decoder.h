@@ -83,6 +83,8 @@ class Decoder {
   void finish_layer(int32_t layer, const Block& block);
   void project_logits(const Block& block);
   // `rows_read` [plan.runs()] or null.
+  void attend_by_head(kernels::AttentionParams params,
+                      std::span<const AttentionPlan::HeadBudgets> head_budgets) const;
   void attend(int32_t layer, const AttentionPlan& plan, const kernels::AttentionMethod& method,
               int64_t* rows_read);
   void keep_rows(std::span<const int64_t> rows);

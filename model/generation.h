@@ -15,8 +15,9 @@ namespace allot::model {
 struct GenerationRequest {
   uint64_t id = 0;  // chosen by the caller, returned with the result; should be unique among pending requests
   std::vector<int32_t> prompt;
-  // Samples per layer [layers], or kExactLayer (episode/samples.h) where its attention is exact; empty =
-  // exact attention in every layer.
+  // Samples per layer [layers], or kExactLayer (episode/samples.h) where its attention is exact; on the CPU
+  // perhaps [layers, num_kv_heads], for experiments: that many samples for the query heads of a KV head;
+  // empty = exact attention in every layer.
   std::vector<int32_t> samples;
   // Coordinates of the draws: attention draws are at (layer, head, position), the choice of a token at
   // kTokenLayer, head 0 and the position of the last token before it.

@@ -73,10 +73,14 @@ void RequestChecks::check_ids(std::span<const int32_t> ids, std::string_view wha
 void RequestChecks::check_samples(std::span<const int32_t> samples, int64_t length,
                                   const kernels::AttentionMethod& method) const {
   if (samples.empty()) return;
-  if (static_cast<int64_t>(samples.size()) != config_->num_layers) {
-    refuse("the schedule has {} entries, expected {}, one for each layer of the model", samples.size(),
-           config_->num_layers);
+  const auto entries = static_cast<int64_t>(samples.size());
+  if (entries != config_->num_layers && entries != config_->num_layers * int64_t{config_->num_kv_heads}) {
+    refuse(
+        "the schedule has {} entries, expected {}, one for each layer of the model, or {} times as many, one for each "
+        "of its KV heads",
+        samples.size(), config_->num_layers, config_->num_kv_heads);
   }
+  if (entries != config_->num_layers) check_by_head(method);
   const int32_t least = kernels::least_samples(method, static_cast<int32_t>(length));
   for (size_t layer = 0; layer < samples.size(); ++layer) {
     if (samples[layer] == kExactLayer) continue;
@@ -90,6 +94,22 @@ void RequestChecks::check_samples(std::span<const int32_t> samples, int64_t leng
           "for {} tokens; raise the budget, enlarge the tile or use sys",
           layer, samples[layer], kernels::name(method.estimator), least, method.tile, length);
     }
+  }
+}
+
+// Whether this engine follows schedules that have a budget for each KV head.
+void RequestChecks::check_by_head(const kernels::AttentionMethod& method) const {
+  if (options_->device != "cpu") {
+    refuse(
+        "the schedule has a budget for each KV head, and device {} takes one for each layer; use --device cpu",
+        options_->device);
+  }
+  if (options_->count_execution)
+    refuse("what layers execute is counted by layer, and the schedule has a budget for each KV head");
+  if (method.estimator == kernels::Estimator::kPooled) {
+    refuse(
+        "estimator {} chooses rows of all KV heads of a layer together, and the schedule has a budget for each",
+        kernels::name(method.estimator));
   }
 }
 
@@ -136,6 +156,8 @@ void RequestChecks::fidelity(std::span<const FidelityText> texts, std::span<cons
     const std::vector<std::string> faults = method_faults(pair.attention);
     if (!faults.empty()) refuse("the attention method of a pair: {}", fmt::join(faults, "; "));
     check_samples(pair.samples, static_cast<int64_t>(texts[pair.text].ids.size()), pair.attention);
+    if (static_cast<int64_t>(pair.samples.size()) > config_->num_layers)
+      refuse("divergences are measured, and rows counted, of schedules with an entry for each layer");
   }
 }
 

@@ -33,6 +33,7 @@ class RequestChecks {
   void check_ids(std::span<const int32_t> ids, std::string_view what) const;
   void check_samples(std::span<const int32_t> samples, int64_t length,
                      const kernels::AttentionMethod& method) const;
+  void check_by_head(const kernels::AttentionMethod& method) const;
   void check_length(int64_t prompt, int64_t new_tokens) const;
 
   const ModelConfig* config_;

@@ -278,6 +278,11 @@ void OptionSet::resolve_with(std::function<void()> resolve) {
   impl_->resolve = std::move(resolve);
 }
 
+bool OptionSet::changed(const char* name) const {
+  const Impl::Option& option = impl_->declared(name);
+  return option.given && option.get() != option.initial;
+}
+
 bool OptionSet::has(const char* name) const {
   return impl_->find(name) != nullptr;
 }

@@ -125,6 +125,9 @@ class OptionSet {
   bool has(const char* name) const;
   // True when flag or config file gave the option a value that is not empty.
   bool given(const char* name) const;
+  // True when flag or config file gave the option another value than its default. Throws std::logic_error for
+  // a name that was not declared.
+  bool changed(const char* name) const;
   // The options that were declared, in that order.
   std::vector<std::string> names() const;
   // The value of --log-level.

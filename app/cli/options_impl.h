@@ -37,8 +37,9 @@ struct DeclaredOption {
   bool required = false;
   std::string required_unless = {};  // another option is given; empty: in any case
   bool given = false;
-  bool shows_default = true;  // in --help; false when `range` includes it
-  bool in_config = true;      // false for --help, --config and --dry-run
+  std::vector<std::string> initial = {};  // its values before anything was read
+  bool shows_default = true;              // in --help; false when `range` includes it
+  bool in_config = true;                  // false for --help, --config and --dry-run
   // Sets the field; the returned fault (what was expected) is empty when the value was good.
   std::function<std::string(const std::string&)> set;
   // The field's current values; one unless repeatable.

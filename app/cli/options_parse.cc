@@ -178,6 +178,7 @@ OptionSet::Parsed OptionSet::parse(std::span<const std::string> arguments) {
     return Parsed::kDone;
   }
 
+  for (Impl::Option& option : impl_->options) option.initial = option.get();
   std::set<std::string> on_command_line;
   impl_->read_command_line({arguments.begin(), arguments.end()}, &on_command_line);
   if (impl_->show_help) {

@@ -12,6 +12,7 @@
 
 #include "aggregator/outlook.h"
 #include "aggregator/run_spec.h"
+#include "app/report/ablation_figures.h"
 #include "app/report/run_summary.h"
 #include "app/report/run_text.h"
 #include "base/number_text.h"
@@ -376,20 +377,24 @@ Chart layers_chart(const aggregator::RunData& run, Shape shape) {
 }
 
 Chart ablation_chart(const evaluation::Ablation& ablation, Shape shape) {
-  const auto layers = static_cast<int>(ablation.layers.size());
-  Chart chart({.description = "Accuracy with one sample in one layer, for each layer, with its 95% interval",
-               .width = shape.width,
-               .height = shape.height,
-               .margins = {.left = 50, .right = 106, .top = 30, .bottom = 42},
-               .x = layer_axis(layers, shape),
-               .y = percent_axis("Accuracy with one sample in this layer")});
+  const auto layers = static_cast<int>(ablation.base.samples.size());
+  Chart chart(
+      {.description = fmt::format("Accuracy with one sample in one {0}, for each {0}, with its 95% interval",
+                                  ablated_part(ablation)),
+       .width = shape.width,
+       .height = shape.height,
+       .margins = {.left = 50, .right = 106, .top = 30, .bottom = 42},
+       .x = layer_axis(layers, shape),
+       .y = percent_axis(ablation.kv_heads > 0 ? "Accuracy with one sample in this KV head"
+                                               : "Accuracy with one sample in this layer")});
   const double base = ablation.base_accuracy.value;
   chart.level(base, "plain", fmt::format("base {}", percent(base)));
   for (const evaluation::LayerAblation& row : ablation.layers) {
-    const auto x = static_cast<double>(row.layer);
+    const auto [low, high] = ablated_room(ablation, row);
+    const double x = (low + high) / 2;
     const double accuracy = row.accuracy.value;
     chart.whisker({x, row.accuracy.interval.low}, {x, accuracy}, {x, row.accuracy.interval.high}, "whisker",
-                  fmt::format("Layer {}: {}", row.layer, percent(accuracy)));
+                  fmt::format("{}: {}", ablated_name(row), percent(accuracy)));
   }
   return chart;
 }
@@ -535,10 +540,11 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
   if (const auto& ablation = input.ablation) {
     figures.push_back(
         figure("ablation", "What each layer needs",
-               fmt::format("One sample in one layer at a time, the others as in the base of {}, scored on "
-                           "the same {} questions with their 95% intervals. A layer far below the dashed "
+               fmt::format("One sample in one {0} at a time, the others as in the base of {1}, scored on "
+                           "the same {2} questions with their 95% intervals. A {0} far below the dashed "
                            "line needs its samples.",
-                           in_words(ablation->base, unit_of(run.spec)), ablation->base_accuracy.questions),
+                           ablated_part(*ablation), in_words(ablation->base, unit_of(run.spec)),
+                           ablation->base_accuracy.questions),
                kWide.height, [&](Shape shape) { return ablation_chart(*ablation, shape); }));
   }
   return figures;

@@ -360,6 +360,26 @@ std::string Chart::standalone_svg() const {
   return render(true);
 }
 
+std::string stacked_svg(std::span<const Chart> charts) {
+  double height = 0;
+  for (const Chart& chart : charts) height += chart.frame().height;
+  const std::string width = pixels(charts.front().frame().width);
+  Markup out;
+  out.open("svg", {{"xmlns", "http://www.w3.org/2000/svg"},
+                   {"viewBox", fmt::format("0 0 {} {}", width, pixels(height))},
+                   {"width", width},
+                   {"height", pixels(height)}});
+  double top = 0;
+  for (const Chart& chart : charts) {
+    out.open("g", {{"transform", fmt::format("translate(0 {})", pixels(top))}});
+    out.insert(chart.standalone_svg());
+    out.close();
+    top += chart.frame().height;
+  }
+  out.close();
+  return out.str();
+}
+
 std::string series_style(size_t place) {
   return fmt::format("s{}", place % kSeriesStyles);
 }

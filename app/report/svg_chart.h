@@ -136,6 +136,9 @@ class Chart {
   std::vector<Label> labels_;
 };
 
+// Charts of one width below each other, as a file of its own.
+std::string stacked_svg(std::span<const Chart> charts);
+
 // Classes s0, s1, … of lines, whiskers and texts tell the curves of one chart apart.
 inline constexpr size_t kSeriesStyles = 8;
 std::string series_style(size_t place);  // of the curve at that place, from 0

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "aggregator/history_files.h"
 #include "aggregator/history_mark.h"
 #include "aggregator/run_directory.h"
 #include "aggregator/service.h"
@@ -60,10 +61,9 @@ void make_room(const std::filesystem::path& directory, const wire::RunSpec& spec
                fmt::join(differences, "; "));
   const std::filesystem::path history = aggregator::history_path(directory);
   // The mark first: a start that finds it without its history is refused.
-  for (const auto& one :
-       {aggregator::mark_path(history), history, std::filesystem::path(history.string() + "-wal"),
-        std::filesystem::path(history.string() + "-shm"), file})
-    std::filesystem::remove(one);
+  std::filesystem::remove(aggregator::mark_path(history));
+  for (const std::filesystem::path& one : aggregator::history_files(history)) std::filesystem::remove(one);
+  std::filesystem::remove(file);
 }
 
 // The name of a schedule among those of all tasks.

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "model/tokenizer.h"
 #include "wire/messages.pb.h"
 #include "wire/spec.h"
@@ -48,6 +49,22 @@ void check_task_file(std::span<const ConditionsSource> sources, const OptionSet&
       fmt::format("{} was measured with the task file '{}' (SHA-256 {}); give it as --task FILE, or "
                   "another task",
                   source.place, task.name, *task.definition_sha256));
+}
+
+// Whether the source was measured with the task that the command names, or the command names none.
+bool is_of_its_task(const ConditionsSource& source, const OptionSet& set) {
+  if (!set.has("task") || !set.given("task")) return true;
+  const std::string named = set.value("task");
+  const evaluation::TaskIdentity& task = source.conditions.task;
+  const std::string definition = evaluation::read_task_definition(named);
+  if (task.definition_sha256) return !definition.empty() && sha256_hex(definition) == *task.definition_sha256;
+  return definition.empty() && (task.name.empty() || task.name == named);
+}
+
+// What a task decides where nothing is said: how it asks, and how replies to it are generated.
+bool follows_from_task(const ConditionOption& one) {
+  return one.option == "prompt-style" ||
+         (one.field.starts_with("/generation/") && one.field != "/generation/dtype");
 }
 
 }  // namespace
@@ -110,14 +127,17 @@ void adopt(std::span<const ConditionsSource> sources, OptionSet* set) {
   std::vector<std::string> contradictions;
   std::vector<Json> conditions;
   std::vector<ConditionOption> fields;
+  std::vector<bool> of_its_task;
   for (const ConditionsSource& source : sources) {
+    of_its_task.push_back(is_of_its_task(source, *set));
     conditions.push_back(evaluation::full_json(source.conditions));
     for (ConditionOption& found : condition_options(conditions.back())) {
       const auto same = [&](const ConditionOption& known) { return known.option == found.option; };
       if (std::none_of(fields.begin(), fields.end(), same)) fields.push_back(std::move(found));
     }
   }
-  for (const auto& [field, option] : fields) {
+  for (const ConditionOption& one : fields) {
+    const auto& [field, option] = one;
     // Numbers of different seeds may be compared, and a schedule is to do as well with any draws.
     if (option == "seed" || !set->has(option.c_str())) continue;
     // A task from a file is not found by its name, nor has it a style to choose.
@@ -132,6 +152,7 @@ void adopt(std::span<const ConditionsSource> sources, OptionSet* set) {
     Json adopted;
     for (size_t i = 0; i < sources.size(); ++i) {
       const ConditionsSource& source = sources[i];
+      if (!of_its_task[i] && follows_from_task(one)) continue;
       const Json value = conditions[i].value(Json::json_pointer(field), Json());
       if (value.is_null() || value == adopted) continue;
       if (first != nullptr) {

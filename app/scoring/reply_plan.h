@@ -59,7 +59,9 @@ struct ConditionsSource {
 ConditionsSource conditions_of_run(const std::filesystem::path& run);
 
 // Gives every option of `set` that neither flag nor config file has set the value that the sources say: task,
-// prompt style, attention and generation. What a source does not know it does not set. Throws Mismatch naming
+// prompt style, attention and generation; under another task than the source's, which the command names, not
+// what the task decides: prompt style and generation but for the dtype. What a source does not know it does
+// not set. Throws Mismatch naming
 // the fields in which the sources contradict each other and no option decides.
 void adopt(std::span<const ConditionsSource> sources, OptionSet* set);
 

@@ -69,8 +69,10 @@ ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::opti
     throw UsageError(
         "--executed-out counts what this process executes, and --run may go on with what others "
         "have answered; leave one out");
-  for (const char* of_leases : {"key", "allow", "insecure", "lease-seconds", "max-attempts"})
-    if (options->leases.listen.bind.empty() && set->has(of_leases) && set->given(of_leases))
+  // What a dry run prints, given as a config, has their defaults.
+  for (const char* of_leases :
+       {"key", "allow", "insecure", "max-connections", "max-rate", "lease-seconds", "max-attempts"})
+    if (options->leases.listen.bind.empty() && set->has(of_leases) && set->changed(of_leases))
       throw UsageError(fmt::format("--{} goes with --bind, the address at which workers answer", of_leases));
   if (!options->leases.listen.bind.empty() && options->run.empty())
     throw UsageError(fmt::format("--bind {}: the answers of workers are kept; name their directory with {}",

@@ -2,6 +2,7 @@
 // does. A map stands for his file; kills come between any two steps.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
@@ -33,14 +34,24 @@ class EvaluationCore : public testing::TestWithParam<Storage> {
       EXPECT_TRUE(kept_.emplace(key, one).second) << "answered twice: " << one.text.reply;
     }
   }
+  // A second task, where a schedule is of it, has other numbers of repeats and questions.
+  uint32_t task_of(const std::string& label) const {
+    const auto found = tasks_.find(label);
+    return found == tasks_.end() ? 0 : found->second;
+  }
+  uint32_t repeats_of(const std::string& label) const { return task_of(label) == 0 ? repeats_ : 1; }
+  uint32_t questions_of(const std::string& label) const { return task_of(label) == 0 ? questions_ : 5; }
   EvaluationWork work() const {
-    EvaluationWork work{.schedules = {}, .repeats = repeats_, .questions = questions_};
+    EvaluationWork work;
     for (const auto& [label, samples] : schedules_) {
       EvaluatedSchedule& one = work.schedules.emplace_back();
       one.label = label;
       one.samples = samples;
-      for (uint32_t repeat = 0; repeat < repeats_; ++repeat) {
-        for (uint32_t question = 0; question < questions_; ++question) {
+      one.task = task_of(label);
+      one.repeats = repeats_of(label);
+      one.questions = questions_of(label);
+      for (uint32_t repeat = 0; repeat < one.repeats; ++repeat) {
+        for (uint32_t question = 0; question < one.questions; ++question) {
           const auto found = kept_.find({label, repeat, question});
           one.scores.push_back(found == kept_.end() ? std::nullopt
                                                     : std::optional(found->second.result.score));
@@ -52,6 +63,14 @@ class EvaluationCore : public testing::TestWithParam<Storage> {
   CoreDriver& driver() {
     wire::RunSpec spec = evaluation_spec();
     spec.set_max_attempts(max_attempts_);
+    if (!tasks_.empty()) {
+      wire::EvaluationTask& more = *spec.mutable_evaluation()->add_more();
+      *more.mutable_task() = spec.task();
+      more.mutable_task()->mutable_train()->set_sha256("of the second");
+      more.mutable_task()->set_name("second");
+      *more.mutable_generation() = spec.generation();
+      more.set_questions_per_episode(2);
+    }
     if (!driver_)
       driver_.emplace(
           GetParam(), spec, [this] { return work(); },
@@ -74,7 +93,7 @@ class EvaluationCore : public testing::TestWithParam<Storage> {
   // The label of a lease, which has only the samples.
   std::string label_of(const wire::Lease& lease) const {
     for (const auto& [label, samples] : schedules_)
-      if (std::ranges::equal(samples, lease.samples())) return label;
+      if (std::ranges::equal(samples, lease.samples()) && task_of(label) == lease.task()) return label;
     ADD_FAILURE() << "no such schedule: " << lease.ShortDebugString();
     return "";
   }
@@ -109,10 +128,22 @@ class EvaluationCore : public testing::TestWithParam<Storage> {
         EXPECT_EQ(answer(name, lease).verdict(), wire::Ack::VERDICT_ACCEPTED);
     }
   }
-  size_t wanted() const { return schedules_.size() * repeats_ * questions_; }
+  size_t wanted() const {
+    size_t all = 0;
+    for (const auto& [label, samples] : schedules_) all += size_t{repeats_of(label)} * questions_of(label);
+    return all;
+  }
+  // Both schedules of a second task, with the samples of those of the first.
+  void add_second_task() {
+    for (const char* name : {"even", "dense"}) {
+      schedules_[std::string("second: ") + name] = schedules_.at(name);
+      tasks_[std::string("second: ") + name] = 1;
+    }
+  }
 
   std::map<std::string, std::vector<int32_t>> schedules_ = {{"even", std::vector<int32_t>(8, 8)},
                                                             {"dense", {}}};
+  std::map<std::string, uint32_t> tasks_ = {};  // of the schedules that are of the second
   uint32_t repeats_ = 2, questions_ = 6;
   int32_t max_attempts_ = 3;
   std::map<Key, GivenAnswer> kept_;
@@ -183,6 +214,37 @@ TEST_P(EvaluationCore, RefusesDevicesOfAnotherKind) {
   EXPECT_EQ(hello(other).refused().reason(), Refused::REASON_DEVICE);
   other.set_device("cpu");
   EXPECT_TRUE(hello(other).has_welcome());
+}
+
+TEST_P(EvaluationCore, RefusesWhoHasNotTheDataOfEveryTask) {
+  add_second_task();
+  wire::Hello hello_of = introduction("w");
+  ASSERT_TRUE(hello(hello_of).has_welcome());
+  hello_of.mutable_more(0)->set_sha256("other bytes");
+  const Refused other = hello(hello_of).refused();
+  EXPECT_EQ(other.reason(), Refused::REASON_DATASET);
+  EXPECT_THAT(other.message(), Names("second", "of the second", "other bytes"));
+  hello_of.clear_more();
+  hello_of.set_build("0.1.7");
+  const Refused old = hello(hello_of).refused();
+  EXPECT_EQ(old.reason(), Refused::REASON_RELEASE);
+  EXPECT_THAT(old.message(), Names("w", "0.1.7"));
+}
+
+// Histories do not say the task of an episode.
+TEST_P(EvaluationCore, AnEpisodeThatIsLeasedAgainAfterAKillIsOfItsTask) {
+  add_second_task();
+  arrive("w");
+  const auto leases = driver().leases("w", 64);
+  std::map<int64_t, uint32_t> tasks;
+  for (const wire::Lease& lease : leases) tasks[lease.episode()] = lease.task();
+  EXPECT_EQ(std::ranges::count_if(tasks, [](const auto& entry) { return entry.second == 1; }), 6);
+  driver().crash();
+  arrive("w");  // without its leases
+  const auto again = driver().leases("w", 64);
+  EXPECT_EQ(again.size(), leases.size());
+  for (const wire::Lease& lease : again) EXPECT_EQ(lease.task(), tasks.at(lease.episode()));
+  finish("w");
 }
 
 TEST_P(EvaluationCore, RejectsResultsWithoutReplies) {
@@ -318,6 +380,7 @@ TEST_P(EvaluationCore, OperatorsPauseAndCordonItAndFindNothingToLearn) {
 
 // Whatever happens, each question is answered once, and none is asked that has an answer by then.
 TEST_P(EvaluationCore, AnswersEveryQuestionOnceThroughKillsAndLosses) {
+  add_second_task();
   max_attempts_ = 1000;  // no bad luck uses them up
   const int rounds = GetParam() == Storage::kMemory ? 60 : 6;
   for (int seed = 0; seed < rounds; ++seed) {
@@ -393,6 +456,14 @@ TEST(EvaluationSpec, HasNothingOfARunThatLearns) {
   spec.set_preflight_questions(5);
   EXPECT_THAT([&] { validate(spec); }, testing::ThrowsMessage<InvalidArgument>(Names(
                                            "episodes", 3, "policy", "pairs", "tpu", "preflight_questions")));
+  spec = evaluation_spec();
+  wire::EvaluationTask& more = *spec.mutable_evaluation()->add_more();
+  more.mutable_task()->mutable_train()->set_questions(3);
+  more.set_questions_per_episode(4);
+  more.mutable_generation()->set_dtype("float16");
+  EXPECT_THAT([&] { validate(spec); },
+              testing::ThrowsMessage<InvalidArgument>(
+                  Names("evaluation.more.questions_per_episode", 4, 3, "dtype", "float16")));
   EXPECT_THAT([] { require_learner(evaluation_spec(), "runs/e"); },
               testing::ThrowsMessage<Mismatch>(Names("runs/e", "replies.jsonl")));
   EXPECT_NO_THROW(require_learner(example_spec(), "runs/e"));

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "base/error.h"
 #include "tests/names.h"
 
@@ -13,15 +15,18 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr uint32_t kPerEpisode = 4;
+constexpr std::array<uint32_t, 1> kPerEpisode = {4};
 
 // Two schedules, two repeats, six questions, none answered.
 EvaluationWork example_work() {
-  EvaluationWork work{.schedules = {}, .repeats = 2, .questions = 6};
+  EvaluationWork work;
   for (const auto& [label, samples] : {std::pair<std::string, std::vector<int32_t>>("even", {8, 8}),
                                        std::pair<std::string, std::vector<int32_t>>("dense", {})})
-    work.schedules.push_back(
-        {.label = label, .samples = samples, .scores = std::vector<std::optional<double>>(12)});
+    work.schedules.push_back({.label = label,
+                              .samples = samples,
+                              .repeats = 2,
+                              .questions = 6,
+                              .scores = std::vector<std::optional<double>>(12)});
   return work;
 }
 
@@ -145,8 +150,10 @@ TEST(EvaluationPlan, DoesNotWantEpisodesOfOtherWorkOrWithAnswersThatTheyLack) {
   work.schedules.erase(work.schedules.begin());
   EXPECT_FALSE(wanted(work, none)) << "the schedule is not asked any more";
   work = example_work();
-  work.questions = 3;
-  for (EvaluatedSchedule& one : work.schedules) one.scores.resize(6);
+  for (EvaluatedSchedule& one : work.schedules) {
+    one.questions = 3;
+    one.scores.resize(6);
+  }
   EXPECT_FALSE(wanted(work, none)) << "fewer questions are asked";
 }
 
@@ -165,6 +172,50 @@ TEST(EvaluationPlan, AsksAgainWhatOnlyTheHistoryKnowsAsAnswered) {
   EXPECT_THAT(plan.next()->questions, ElementsAre(1, 2, 3, 4));
 }
 
+// Two questions of a second task, in three repeats and one by one, under a schedule of the first.
+EvaluationWork two_tasks() {
+  EvaluationWork work = example_work();
+  work.schedules.pop_back();
+  work.schedules.push_back({.label = "b: even",
+                            .samples = {8, 8},
+                            .task = 1,
+                            .repeats = 3,
+                            .questions = 2,
+                            .scores = std::vector<std::optional<double>>(6)});
+  return work;
+}
+constexpr std::array<uint32_t, 2> kPerEpisodeOfTwo = {4, 1};
+
+TEST(EvaluationPlan, AsksTheQuestionsOfEachTaskInItsRepeats) {
+  EvaluationPlan plan(two_tasks(), kPerEpisodeOfTwo);
+  plan.begin();
+  EXPECT_EQ(plan.remaining(), 4 + 6);
+  const std::vector<PlannedEpisode> all = all_of(&plan);
+  ASSERT_EQ(all.size(), 10u);
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i].task, i < 4 ? 0u : 1u);
+    if (i < 4) continue;
+    EXPECT_THAT(all[i].questions, ElementsAre((i - 4) % 2));
+    EXPECT_EQ(all[i].sampling_seed, (i - 4) / 2);
+  }
+  const auto progress = plan.progress();
+  EXPECT_EQ(progress[0].wanted, 12);
+  EXPECT_EQ(progress[1].wanted, 6);
+  for (const PlannedEpisode& one : all) plan.tell(one, results_of(one, 1));
+  EXPECT_TRUE(plan.done());
+}
+
+TEST(EvaluationPlan, KnowsTheTaskOfAnEpisodeByItsSchedulesName) {
+  EvaluationPlan plan(two_tasks(), kPerEpisodeOfTwo);
+  PlannedEpisode episode;
+  for (const auto& [label, task] : {std::pair("even", 0u), std::pair("b: even", 1u)}) {
+    episode.label = label;
+    EXPECT_EQ(plan.task_of(episode), task);
+  }
+  episode.label = "c: even";
+  EXPECT_EQ(plan.task_of(episode), std::nullopt);
+}
+
 TEST(EvaluationPlan, RefusesWorkThatContradictsItself) {
   EvaluationWork work = example_work();
   work.schedules[1].label = "even";
@@ -174,6 +225,8 @@ TEST(EvaluationPlan, RefusesWorkThatContradictsItself) {
   work.schedules[1].scores.pop_back();
   EXPECT_THAT([&] { EvaluationPlan(work, kPerEpisode); },
               testing::ThrowsMessage<InvalidArgument>(Names("dense", 11, "2 x 6")));
+  EXPECT_THAT([&] { EvaluationPlan(two_tasks(), kPerEpisode); },
+              testing::ThrowsMessage<InvalidArgument>(Names("b: even", 1)));
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ inline wire::Hello example_hello(const wire::RunSpec& spec, const std::string& w
   *hello.mutable_model() = spec.model();
   *hello.mutable_train() = spec.task().train();
   *hello.mutable_heldout() = spec.task().heldout();
+  for (const wire::EvaluationTask& more : spec.evaluation().more()) *hello.add_more() = more.task().train();
   return hello;
 }
 

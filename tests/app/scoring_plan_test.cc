@@ -148,6 +148,23 @@ TEST_F(ScoringPlanTest, TakesWhatAScheduleFileSays) {
   EXPECT_THAT(describe(made), Names("llama-chat", "iid", 0.25, directory_ / "schedule.json"));
 }
 
+TEST_F(ScoringPlanTest, UnderAnotherTaskTheTaskDecidesHowItAsksAndHowRepliesAreGenerated) {
+  write_file_atomically(directory_ / "bare.json", R"({
+    "allot_task": 1, "name": "bare", "version": 1, "prompt": "{question}", "grade": {"by": "exact"},
+    "generation": {"max_new_tokens": 17}})");
+  const ScheduleFile file = learned();
+  const ScoringPlan made = plan({"--schedule", written(file), "--task", (directory_ / "bare.json").string()});
+  EXPECT_EQ(made.conditions.task.name, "bare");
+  EXPECT_EQ(made.conditions.attention, file.conditions.attention);
+  EXPECT_EQ(made.conditions.generation.dtype, kernels::DType::kFloat32);
+  EXPECT_EQ(made.conditions.generation.temperature, 0);
+  EXPECT_EQ(made.conditions.generation.max_new_tokens, 17);
+  EXPECT_THAT(describe(made), Names("task.name", "gsm8k", "bare"));
+  // Named or not, its own task is adopted with all that was said of it.
+  EXPECT_EQ(plan({"--schedule", written(file), "--task", "gsm8k"}).conditions.generation,
+            file.conditions.generation);
+}
+
 TEST_F(ScoringPlanTest, AScheduleLearnedWithAnAdapterNeedsThatAdapter) {
   const std::string adapter = directory_ / "lora";
   write_small_adapter(adapter, 4);

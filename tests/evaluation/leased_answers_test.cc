@@ -49,8 +49,9 @@ class LeasedAnswers : public testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     return what();
   }
-  size_t lines() const {
-    std::ifstream file(run_ / "replies.jsonl");
+  size_t lines() const { return lines_in(run_); }
+  static size_t lines_in(const std::filesystem::path& directory) {
+    std::ifstream file(directory / "replies.jsonl");
     size_t count = 0;
     for (std::string line; std::getline(file, line);) ++count;
     return count;
@@ -99,6 +100,76 @@ TEST_F(LeasedAnswers, AreThoseOfOneProcessThoughWorkersAndTheEvaluationAreKilled
   const CommandResult alone = run_command(here);
   ASSERT_EQ(alone.code, 0) << alone.err;
   EXPECT_EQ(kept(), lines_of(read_file(folder_ / "here" / "replies.jsonl")));
+}
+
+// Both tasks ask the same numbers of questions under the same schedules; what differs are the questions, the
+// way they are graded, and how often they are asked.
+TEST_F(LeasedAnswers, OfSeveralTasksAreThoseOfOneProcessThoughWorkersAndTheEvaluationAreKilled) {
+  write_file_atomically(folder_ / "suite.conf",
+                        "[words]\n"
+                        "task = gsm8k\n"
+                        "limit = 32\n"
+                        "[file]\n"
+                        "task = " +
+                            std::string(ALLOT_SOURCE_DIR) + "/configs/tasks/tiny-gsm.json\n" +
+                            "data = " + kModel + "/train.jsonl\n" +
+                            "limit = 20\n"
+                            "repeats = 2\n");
+  const Words asked = {"--suite", (folder_ / "suite.conf").string(), "--schedule", "uniform:16", "--schedule",
+                       "dense"};
+  constexpr size_t kWords = 64, kFile = 80;
+  const auto words_lines = [&] { return lines_in(run_ / "words"); };
+  const auto file_lines = [&] { return lines_in(run_ / "file"); };
+  const Words words = served(command("eval", asked), "--run");
+  // The whole of one task and a part of the other, in two starts.
+  RunningCommand first(words);
+  RunningCommand& killed = start_worker("killed");
+  ASSERT_TRUE(wait_for([&] { return words_lines() > 0; }));
+  killed.send_signal(SIGKILL);
+  start_worker("steady");
+  ASSERT_TRUE(wait_for([&] { return file_lines() > 0; }));
+  first.send_signal(SIGKILL);
+  ASSERT_EQ(first.wait().code, 128 + SIGKILL);
+  const size_t of_words = words_lines(), of_file = file_lines();
+  ASSERT_LT(of_file, kFile);
+
+  const std::filesystem::path moved = folder_ / "moved.jsonl";
+  std::filesystem::copy(kModel + "/train.jsonl", moved);
+  RunningCommand second(words);
+  start_worker("late", {"--run", run_.string(), "--train", moved.string(), "--train", kData});
+  const CommandResult done = second.wait();
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out, Names(of_words, kWords, run_ / "words", of_file, kFile, run_ / "file"));
+  EXPECT_EQ(words_lines(), kWords) << "no question was answered twice";
+  EXPECT_EQ(file_lines(), kFile);
+
+  Words here = command("eval", asked);
+  here.insert(here.end(), {"--run", (folder_ / "here").string()});
+  const CommandResult alone = run_command(here);
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  for (const char* task : {"words", "file"})
+    EXPECT_EQ(lines_of(read_file(run_ / task / "replies.jsonl")),
+              lines_of(read_file(folder_ / "here" / task / "replies.jsonl")))
+        << task;
+  const CommandResult check = run_command({"allot", "history", "check", run_.string()});
+  EXPECT_EQ(check.code, 0) << check.out << check.err;
+}
+
+TEST_F(LeasedAnswers, OfSeveralTasksNeedTheDataOfEach) {
+  write_file_atomically(
+      folder_ / "suite.conf",
+      "[a]\ntask = gsm8k\nlimit = 4\n[b]\ntask = gsm8k\nlimit = 4\ndata = " + kModel + "/train.jsonl\n");
+  RunningCommand serving(served(command("eval", {"--suite", (folder_ / "suite.conf").string()}), "--run"));
+  ASSERT_TRUE(wait_for([&] { return std::filesystem::exists(run_ / "endpoint"); }));
+  write_file_atomically(folder_ / "other.jsonl", R"({"question": "1 + 1?", "answer": "#### 2"})");
+  const CommandResult refused =
+      start_worker("w", {"--run", run_.string(), "--train", (folder_ / "other.jsonl").string()}).wait();
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_THAT(refused.err, Names(2, "other.jsonl"));
+  serving.send_signal(SIGINT);
+  const CommandResult ended = serving.wait();
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, Names("stopped", 0, 8, run_.string(), "goes on"));
 }
 
 TEST_F(LeasedAnswers, GoOnInOneProcessAndOnWorkersInTurn) {
@@ -206,7 +277,8 @@ TEST_F(LeasedAnswers, NeedADirectoryAndAnAddress) {
   };
   EXPECT_THAT(refused("eval", {"--bind", "tcp://127.0.0.1:*"}), Names("--bind", "--run"));
   EXPECT_THAT(refused("ablate", {"--bind", "tcp://127.0.0.1:*"}), Names("--bind", "--answers"));
-  EXPECT_THAT(refused("eval", {"--max-attempts", "3"}), Names("--max-attempts", "--bind"));
+  for (const char* of_leases : {"--max-attempts", "--lease-seconds", "--max-connections", "--max-rate"})
+    EXPECT_THAT(refused("eval", {of_leases, "3"}), Names(of_leases, "--bind"));
   EXPECT_THAT(refused("eval", {"--run", run_.string(), "--limit", "2", "--bind", "udp://x"}),
               Names("udp://x"));
   EXPECT_THAT(refused("eval", {"--run", run_.string(), "--limit", "2", "--bind", "tcp://0.0.0.0:*"}),

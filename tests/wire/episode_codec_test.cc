@@ -20,7 +20,8 @@ allot::Episode example_episode(RewardKind kind, allot::Split split) {
           .samples = {33, kExactLayer, 0},
           .questions = {4'000'000'000u, 0, 17},
           .sampling_seed = 0xFFFFFFFFu,
-          .replies = split == allot::Split::kTrain};
+          .replies = split == allot::Split::kTrain,
+          .task = split == allot::Split::kTrain ? 3u : 0u};
 }
 
 TEST(EpisodeCodec, ALeaseGivesItsEpisodeBack) {

@@ -57,6 +57,25 @@ TEST(Spec, DifferencesNameFieldAndBothValues) {
                           "policy.learning_rate: 0.1 != 0.25", "episodes: 250 != 500"));
 }
 
+TEST(Spec, TasksOfAnEvaluationAreComparedOneByOne) {
+  RunSpec one = example();
+  for (const char* name : {"first", "second"}) {
+    EvaluationTask& task = *one.mutable_evaluation()->add_more();
+    task.mutable_task()->set_name(name);
+    task.mutable_task()->mutable_train()->set_path(name);
+  }
+  EXPECT_TRUE(MessageDifferencer::Equals(spec_from_json(to_json(one), "test"), one));
+  RunSpec other = one;
+  other.mutable_evaluation()->mutable_more(1)->mutable_task()->mutable_train()->set_path("elsewhere");
+  EXPECT_THAT(differences(one, other), IsEmpty());
+  other.mutable_evaluation()->mutable_more(1)->mutable_task()->set_name("third");
+  other.mutable_evaluation()->mutable_more(0)->set_questions_per_episode(4);
+  EXPECT_THAT(differences(one, other), ElementsAre("evaluation.more[0].questions_per_episode: 0 != 4",
+                                                   "evaluation.more[1].task.name: 'second' != 'third'"));
+  other.mutable_evaluation()->mutable_more()->RemoveLast();
+  EXPECT_THAT(differences(one, other), ElementsAre("evaluation.more: 2 of them != 1"));
+}
+
 TEST(Spec, AnAdapterThatOnlyOneSideHasIsNamedAgainstNone) {
   RunSpec adapted = example();
   auto& adapter = *adapted.mutable_model()->mutable_adapter();

@@ -212,6 +212,29 @@ TEST(EngineGenerator, OfContinuationsTheMostLikelyIsTheReply) {
   EXPECT_TRUE(generator.step().empty());
 }
 
+TEST(EngineGenerator, ThoseOfSeveralTasksShareAnEngineWithRoomForEachAndAnswerAsAlone) {
+  const model::EngineOptions options{.dtype = kernels::DType::kFloat32, .max_sequences = 2};
+  const std::string text = "Tom has 3 apples and gets 4. How many";
+  std::vector<GeneratorTask> tasks(2);
+  tasks[0].limits.max_new_tokens = 7;
+  tasks[0].expected = {{.prompt = text + std::string(200, 'x'), .reply = ""}};
+  tasks[1].limits.max_new_tokens = 3;
+  tasks[1].expected = {{.prompt = text, .reply = ""}};
+  const auto together = EngineGenerator::for_tasks(kTinyGsm, options, tasks);
+  ASSERT_EQ(together.size(), 2u);
+  EXPECT_EQ(&together[0]->engine(), &together[1]->engine());
+  EXPECT_EQ(together[0]->engine().options().sequence_tokens,
+            std::ssize(together[0]->tokenised(tasks[0].expected[0].prompt)) + 7)
+      << "of the longer";
+  std::vector<std::string> replies;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    EngineGenerator alone(kTinyGsm, options, tasks[i].limits);
+    replies.push_back(greedy_reply(together[i].get(), text));
+    EXPECT_EQ(replies[i], greedy_reply(&alone, text));
+  }
+  EXPECT_GT(replies[0].size(), replies[1].size());
+}
+
 TEST(EngineGenerator, OfEqualContinuationsTheFirstIsTheReplyAndCancelledOnesHaveNone) {
   EngineGenerator generator(kTinyGsm, {.max_sequences = 4}, {});
   generator.submit(choice_of(1, "12 + 1 =", {"3", "4"}));
