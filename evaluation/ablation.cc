@@ -176,9 +176,9 @@ Ablation parse_ablation(std::string_view text, const std::string& place) {
       faults.push_back(
           fmt::format("'layers' is a list of {}, expected {} for each of the {} layers of 'base.samples'",
                       layers.size(), heads, ablation.base.samples.size()));
-    for (size_t place = 0; layers.is_array() && place < layers.size(); ++place)
+    for (size_t row = 0; layers.is_array() && row < layers.size(); ++row)
       ablation.layers.push_back(
-          read_layer(layers[place], static_cast<int32_t>(place), ablation.kv_heads, &faults));
+          read_layer(layers[row], static_cast<int32_t>(row), ablation.kv_heads, &faults));
   }
   if (!faults.empty()) throw CorruptFile(fmt::format("{}: {}", place, fmt::join(faults, "; ")));
   return ablation;

@@ -328,24 +328,33 @@ void Chart::draw_labels(Markup* out) const {
   }
 }
 
+namespace {
+
+// The <svg> element of a file with its title, style and background; left open.
+void open_file(double width, double height, const std::string& title, Markup* out) {
+  out->open("svg", {{"xmlns", "http://www.w3.org/2000/svg"},
+                    {"class", "chart"},
+                    {"viewBox", fmt::format("0 0 {} {}", pixels(width), pixels(height))},
+                    {"width", pixels(width)},
+                    {"height", pixels(height)}});
+  out->element("title", {}, title);
+  out->element("style", {}, rules_without_variables());
+  out->empty(
+      "rect",
+      {{"width", pixels(width)}, {"height", pixels(height)}, {"fill", std::string(kPalette[0].light)}});
+}
+
+}  // namespace
+
 std::string Chart::render(bool standalone) const {
-  const std::string width = pixels(frame_.width);
-  const std::string height = pixels(frame_.height);
-  const std::string view_box = fmt::format("0 0 {} {}", width, height);
   Markup out;
   if (standalone) {
-    out.open("svg", {{"xmlns", "http://www.w3.org/2000/svg"},
-                     {"class", "chart"},
-                     {"viewBox", view_box},
-                     {"width", width},
-                     {"height", height}});
-    out.element("title", {}, frame_.description);
-    out.element("style", {}, rules_without_variables());
-    out.empty("rect", {{"width", width}, {"height", height}, {"fill", std::string(kPalette[0].light)}});
+    open_file(frame_.width, frame_.height, frame_.description, &out);
   } else {
-    out.open(
-        "svg",
-        {{"class", "chart"}, {"role", "img"}, {"aria-label", frame_.description}, {"viewBox", view_box}});
+    out.open("svg", {{"class", "chart"},
+                     {"role", "img"},
+                     {"aria-label", frame_.description},
+                     {"viewBox", fmt::format("0 0 {} {}", pixels(frame_.width), pixels(frame_.height))}});
   }
   out.insert(marks_.str());
   draw_labels(&out);
@@ -362,19 +371,20 @@ std::string Chart::standalone_svg() const {
 
 std::string stacked_svg(std::span<const Chart> charts) {
   double height = 0;
-  for (const Chart& chart : charts) height += chart.frame().height;
-  const std::string width = pixels(charts.front().frame().width);
+  std::string title;
+  for (const Chart& chart : charts) {
+    height += chart.frame_.height;
+    title += (title.empty() ? "" : "; ") + chart.frame_.description;
+  }
   Markup out;
-  out.open("svg", {{"xmlns", "http://www.w3.org/2000/svg"},
-                   {"viewBox", fmt::format("0 0 {} {}", width, pixels(height))},
-                   {"width", width},
-                   {"height", pixels(height)}});
+  open_file(charts.front().frame_.width, height, title, &out);
   double top = 0;
   for (const Chart& chart : charts) {
     out.open("g", {{"transform", fmt::format("translate(0 {})", pixels(top))}});
-    out.insert(chart.standalone_svg());
+    out.insert(chart.marks_.str());
+    chart.draw_labels(&out);
     out.close();
-    top += chart.frame().height;
+    top += chart.frame_.height;
   }
   out.close();
   return out.str();

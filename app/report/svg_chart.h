@@ -117,6 +117,8 @@ class Chart {
   std::string inline_svg() const;
   // A file of its own: with namespace, style and background, in the light colours.
   std::string standalone_svg() const;
+  // Charts of one width below each other, as one such file.
+  friend std::string stacked_svg(std::span<const Chart> charts);
 
  private:
   struct Label {
@@ -135,9 +137,6 @@ class Chart {
   Markup marks_;
   std::vector<Label> labels_;
 };
-
-// Charts of one width below each other, as a file of its own.
-std::string stacked_svg(std::span<const Chart> charts);
 
 // Classes s0, s1, … of lines, whiskers and texts tell the curves of one chart apart.
 inline constexpr size_t kSeriesStyles = 8;

@@ -462,8 +462,8 @@ TEST(EvaluationSpec, HasNothingOfARunThatLearns) {
   more.set_questions_per_episode(4);
   more.mutable_generation()->set_dtype("float16");
   EXPECT_THAT([&] { validate(spec); },
-              testing::ThrowsMessage<InvalidArgument>(
-                  Names("evaluation.more.questions_per_episode", 4, 3, "dtype", "float16")));
+              testing::ThrowsMessage<InvalidArgument>(Names("evaluation.more.questions_per_episode", 4, 3,
+                                                            "evaluation.more.generation.dtype", "float16")));
   EXPECT_THAT([] { require_learner(evaluation_spec(), "runs/e"); },
               testing::ThrowsMessage<Mismatch>(Names("runs/e", "replies.jsonl")));
   EXPECT_NO_THROW(require_learner(example_spec(), "runs/e"));

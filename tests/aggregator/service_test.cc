@@ -385,8 +385,7 @@ TEST_F(ServiceTest, AFinishedRunCanBeReadFromADirectoryThatCannotBeWritten) {
 TEST_F(ServiceTest, AnAnswerThatCannotBeKeptIsNeitherAckedNorInTheHistory) {
   const wire::RunSpec spec = evaluation_spec();
   ServiceOptions full = options();
-  full.work = {
-      .schedules = {{.label = "dense", .samples = {}, .scores = {{}, {}}}}, .repeats = 1, .questions = 2};
+  full.work = {.schedules = {{.label = "dense", .samples = {}, .questions = 2, .scores = {{}, {}}}}};
   int64_t offered = 0;
   full.on_answers = [&](std::span<const GivenAnswer> given) {
     offered += std::ssize(given);

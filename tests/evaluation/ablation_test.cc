@@ -43,6 +43,15 @@ TEST(OneHot, LeavesOneSampleInOneLayer) {
   EXPECT_THROW(one_hot({{16, 16}}, -1), InvalidArgument);
 }
 
+TEST(OneHot, LeavesOneSampleForOneKvHead) {
+  EXPECT_EQ(one_hot_head({{16, kExactLayer}}, 0, 1, 3).samples,
+            (std::vector<int32_t>{16, 1, 16, kExactLayer, kExactLayer, kExactLayer}));
+  EXPECT_EQ(one_hot_head({{16, 8}}, 1, 0, 2).samples, (std::vector<int32_t>{16, 16, 1, 8}));
+  EXPECT_THROW(one_hot_head({{16, 16}}, 2, 0, 2), InvalidArgument);
+  EXPECT_THROW(one_hot_head({{16, 16}}, 0, 2, 2), InvalidArgument);
+  EXPECT_THROW(one_hot_head({{16, 16}}, 0, -1, 2), InvalidArgument);
+}
+
 TEST(MakeAblation, ComparesEachLayerWithTheBase) {
   const Ablation ablation = example_ablation();
   EXPECT_EQ(ablation.base_accuracy, accuracy_of(kBaseScores));
@@ -81,8 +90,8 @@ TEST(AblationFile, IsReadAsItWasWritten) {
 TEST(AblationFile, WhatIsWrongIsNamed) {
   EXPECT_THROW(parse_ablation("{", "file"), CorruptFile);
   EXPECT_THROW(parse_ablation("[]", "file"), CorruptFile);
-  EXPECT_THAT(error_after([](Json* json) { (*json)["schema_version"] = 4; }),
-              Names("file", "schema_version", 4, 1, 3));
+  EXPECT_THAT(error_after([](Json* json) { (*json)["schema_version"] = 5; }),
+              Names("file", "schema_version", 5, 1, 4));
   EXPECT_THAT(error_after([](Json* json) { json->erase("conditions"); }),
               Names("file", "conditions", "missing"));
   EXPECT_THAT(error_after([](Json* json) { (*json)["conditions"]["model"].erase("id"); }),
@@ -110,6 +119,38 @@ TEST(AblationFile, ABaseWithExactLayersIsVersion3) {
   EXPECT_EQ(Json::parse(text).at("schema_version"), 3);
   EXPECT_EQ(Json::parse(text).at("base").at("samples").at(0), "exact");
   EXPECT_EQ(parse_ablation(text, "file"), ablation);
+}
+
+// Two layers of two KV heads.
+Ablation example_of_heads() {
+  Ablation ablation = make_ablation(conditions(), {{16, 8}}, kBaseScores,
+                                    {{0, 0, 1, 0}, {1, 1, 1, 1}, {1, 1, 1, 0}, {0, 0, 0, 0}}, 2);
+  ablation.tool_version = "0.1.0";
+  return ablation;
+}
+
+TEST(AblationFile, OfKvHeadsIsVersion4) {
+  const Ablation ablation = example_of_heads();
+  ASSERT_EQ(ablation.layers.size(), 4u);
+  for (int32_t place = 0; place < 4; ++place) {
+    EXPECT_EQ(ablation.layers[place].layer, place / 2);
+    EXPECT_EQ(ablation.layers[place].kv_head, place % 2);
+  }
+  EXPECT_DOUBLE_EQ(ablation.layers[3].drop, 0.75);
+  const std::string text = format_ablation(ablation);
+  EXPECT_EQ(Json::parse(text).at("schema_version"), 4);
+  EXPECT_EQ(Json::parse(text).at("kv_heads"), 2);
+  EXPECT_EQ(Json::parse(text).at("layers").at(3).at("kv_head"), 1);
+  EXPECT_EQ(parse_ablation(text, "file"), ablation);
+  EXPECT_THROW(make_ablation({}, {{16, 8}}, kBaseScores, {kBaseScores, kBaseScores}, 2), InvalidArgument);
+  const auto error = [&](const std::function<void(Json*)>& change) {
+    return error_of_changed(text, change,
+                            [](const std::string& changed) { return parse_ablation(changed, "file"); });
+  };
+  EXPECT_THAT(error([](Json* json) { (*json)["layers"].erase(3); }), Names("layers", 3, 2));
+  EXPECT_THAT(error([](Json* json) { (*json)["layers"][1]["kv_head"] = 0; }),
+              Names("layers[1].kv_head", 0, 1));
+  EXPECT_THAT(error([](Json* json) { (*json)["kv_heads"] = 0; }), Names("kv_heads", 0, 1));
 }
 
 TEST(AblationFile, Version1IsReadAndWhatItDoesNotSayIsUnknown) {

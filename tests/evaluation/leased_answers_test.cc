@@ -210,6 +210,19 @@ TEST_F(LeasedAnswers, OfAnAblationGiveItsResult) {
   EXPECT_EQ(lines(), 9u * 8u);
 }
 
+TEST_F(LeasedAnswers, OfAnAblationOfKvHeadsGiveItsResult) {
+  const Words asked = {"--base", "16", "--limit", "3", "--per-kv-head", "--json"};
+  RunningCommand serving(served(command("ablate", asked), "--answers"));
+  start_worker("w");
+  const CommandResult done = serving.wait();
+  ASSERT_EQ(done.code, 0) << done.err;
+  const CommandResult alone = run_command(command("ablate", asked));
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  EXPECT_EQ(json::parse(done.out), json::parse(alone.out));
+  EXPECT_EQ(json::parse(done.out).at("layers").size(), 32u);
+  EXPECT_EQ(lines(), 33u * 3u);
+}
+
 TEST_F(LeasedAnswers, AreStoppedByASignalAndRefuseOtherDevices) {
   const Words asked = {"--schedule", "dense", "--limit", "8"};
   Words on_gpus = served(command("eval", asked), "--run");

@@ -34,6 +34,41 @@ ForwardBatch batch_of(const std::vector<int32_t>& new_tokens, const std::vector<
 
 // --- Batches of sequences
 
+// [layers, KV heads, sequences]: 2 layers of 3 KV heads.
+TEST(MakeBatch, GivesKvHeadsTheirBudgetsAndOthersTheirLayers) {
+  const std::vector<int32_t> tokens{10, 11}, pages{0};
+  const std::vector<int32_t> by_head{4, 1, kExactLayer, 4, 4, 4}, by_layer{7, kExactLayer};
+  std::vector<SequencePart> parts(3, {.tokens = tokens, .begin = 0, .end = 2, .pages = pages});
+  parts[0].samples = by_layer;
+  parts[1].samples = by_head;
+  const ForwardBatch batch = make_batch(parts, /*num_layers=*/2, /*page_size=*/2);
+  constexpr int32_t kDense = kernels::kDenseBudget;
+  EXPECT_THAT(batch.budgets, ElementsAre(7, 4, kDense, kDense, 4, kDense));
+  EXPECT_THAT(batch.head_budgets, ElementsAre(7, 4, kDense, 7, 1, kDense, 7, kDense, kDense,  //
+                                              kDense, 4, kDense, kDense, 4, kDense, kDense, 4, kDense));
+  EXPECT_THAT(make_batch({parts.data(), 1}, 2, 2).head_budgets, testing::IsEmpty());
+
+  const std::vector<int64_t> rows{0, 1, 2, 3, 4, 5};
+  const AttentionPlan plan(batch, rows, /*threads=*/1);
+  ASSERT_EQ(plan.launches().size(), 1u);
+  const auto heads = plan.head_budgets(plan.launches()[0], 0);
+  ASSERT_EQ(heads.size(), 3u);
+  EXPECT_THAT(heads[1].budgets, ElementsAre(7, 1, kDense));
+  EXPECT_THAT(heads[1].kv_heads, ElementsAre(1));
+  EXPECT_THAT(plan.head_budgets(plan.launches()[0], 1), testing::IsEmpty()) << "all heads have the layer's";
+  EXPECT_FALSE(plan.all_dense(0));
+}
+
+TEST(AttentionPlan, ALayerIsDenseWhereAllOfItsKvHeadsAre) {
+  const std::vector<int32_t> tokens{10, 11}, pages{0}, samples{kExactLayer, 3, kExactLayer, kExactLayer};
+  const SequencePart part{.tokens = tokens, .begin = 0, .end = 2, .pages = pages, .samples = samples};
+  const ForwardBatch batch = make_batch({&part, 1}, /*num_layers=*/2, /*page_size=*/2);
+  const std::vector<int64_t> rows{0, 1};
+  const AttentionPlan plan(batch, rows, /*threads=*/1);
+  EXPECT_FALSE(plan.all_dense(0));
+  EXPECT_TRUE(plan.all_dense(1));
+}
+
 TEST(MakeBatch, PutsPartsOfSequencesBehindOneAnother) {
   const std::vector<int32_t> first{10, 11, 12, 13, 14}, second{20, 21};
   const std::vector<int32_t> first_pages{7, 3, 9}, second_pages{5}, samples{2, 4};

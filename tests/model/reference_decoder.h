@@ -167,37 +167,48 @@ class ReferenceDecoder {
       }
     }
     // Each query is a launch sequence of its own, so that a prefix may be dense.
-    std::vector<int32_t> page_table(length, 0), lengths, budgets;
+    std::vector<int32_t> page_table(length, 0), lengths;
     std::vector<int64_t> query_start{0};
     for (int32_t t = 0; t < length; ++t) {
       query_start.push_back(t + 1);
       lengths.push_back(t + 1);
-      const bool dense = run.samples.empty() || t < run.dense_prefix || run.samples[layer] == kExactLayer;
-      budgets.push_back(dense ? kernels::kDenseBudget : run.samples[layer]);
     }
     const std::vector<kernels::SequenceDraws> draws(length, {run.key, run.question});
     std::vector<float> out(query.size());
-    const std::vector<double> flat =
-        kernels::reference::attend({.batch = length,
-                                    .num_q_heads = config_.num_q_heads,
-                                    .num_kv_heads = config_.num_kv_heads,
-                                    .head_dim = dim,
-                                    .page_size = length,
-                                    .max_pages = 1,
-                                    .num_pages = 1,
-                                    .scale = 1 / std::sqrt(static_cast<float>(dim)),
-                                    .query = query.data(),
-                                    .query_stride = static_cast<int64_t>(q[0].size()),
-                                    .key_pages = keys.data(),
-                                    .value_pages = values.data(),
-                                    .page_table = page_table.data(),
-                                    .query_start = query_start.data(),
-                                    .lengths = lengths.data(),
-                                    .out = out.data(),
-                                    .method = {.estimator = run.estimator, .tile = run.tile},
-                                    .budgets = budgets.data(),
-                                    .draws = draws.data(),
-                                    .layer = static_cast<uint32_t>(layer)});
+    const auto attend = [&](int32_t samples) {
+      std::vector<int32_t> budgets;
+      for (int32_t t = 0; t < length; ++t)
+        budgets.push_back(samples == kExactLayer || t < run.dense_prefix ? kernels::kDenseBudget : samples);
+      return kernels::reference::attend({.batch = length,
+                                         .num_q_heads = config_.num_q_heads,
+                                         .num_kv_heads = config_.num_kv_heads,
+                                         .head_dim = dim,
+                                         .page_size = length,
+                                         .max_pages = 1,
+                                         .num_pages = 1,
+                                         .scale = 1 / std::sqrt(static_cast<float>(dim)),
+                                         .query = query.data(),
+                                         .query_stride = static_cast<int64_t>(q[0].size()),
+                                         .key_pages = keys.data(),
+                                         .value_pages = values.data(),
+                                         .page_table = page_table.data(),
+                                         .query_start = query_start.data(),
+                                         .lengths = lengths.data(),
+                                         .out = out.data(),
+                                         .method = {.estimator = run.estimator, .tile = run.tile},
+                                         .budgets = budgets.data(),
+                                         .draws = draws.data(),
+                                         .layer = static_cast<uint32_t>(layer)});
+    };
+    // Of [layers, num_kv_heads] samples each KV head's, from a whole attention by its number.
+    const size_t heads = run.samples.size() / static_cast<size_t>(config_.num_layers);
+    std::vector<double> flat = attend(heads == 0 ? kExactLayer : run.samples[layer * heads]);
+    const size_t width = q[0].size() / static_cast<size_t>(config_.num_kv_heads);
+    for (size_t head = 1; head < heads; ++head) {
+      const std::vector<double> other = attend(run.samples[layer * heads + head]);
+      for (size_t i = 0; i < flat.size(); ++i)
+        if (i % q[0].size() / width == head) flat[i] = other[i];
+    }
     Rows rows;
     for (auto at = flat.begin(); at != flat.end(); at += static_cast<int64_t>(q[0].size())) {
       rows.emplace_back(at, at + static_cast<int64_t>(q[0].size()));
