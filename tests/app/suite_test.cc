@@ -50,6 +50,12 @@ TEST_F(Suite, HasTheOptionsOfEachSectionAndItsNameAsTheTaskWhereNoneIsSaid) {
   EXPECT_THAT(tasks[1].options, ElementsAre(Pair("data", "c # d.csv"), Pair("task", "mmlu-chat")));
 }
 
+TEST_F(Suite, ThatComesWithTheSourcesIsOne) {
+  const auto tasks = read_suite(std::filesystem::path(ALLOT_SOURCE_DIR) / "configs/suites/tiny-gsm.conf");
+  ASSERT_EQ(tasks.size(), 2u);
+  EXPECT_EQ(tasks[1].name, "by-a-file");
+}
+
 TEST_F(Suite, NamesEverythingThatIsWrongWithItsLine) {
   EXPECT_THAT(
       refused("limit = 3\n[a]\nlimt = 2\nseed = 1\ndata = x\ndata = y\nrepeats =\nword\n[A]\n[../b]\n"),

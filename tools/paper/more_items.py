@@ -108,9 +108,9 @@ def figures(r: Results) -> list[Item]:
         Item(
             "Figure 8",
             "one sample in one layer: DeepSeek loses all in layers 12-18 of 28, Llama in the first of 32, other layers next to nothing",
-            "`allot ablate --base 16`",
+            "`allot ablate --base 16 --plots DIR`",
             f"word problems: embedded model {lost('ablate-tiny')}; SmolLM2 {lost('ablate-smollm2')}",
-            "other models: layers differ as widely, and which of them carry the accuracy is the model's. MMLU is not measured (Table 5)",
+            "other models: layers differ as widely, and which of them carry the accuracy is the model's. MMLU is not measured (Table 5); `ablate --task mmlu-…` is tested on questions of its form",
         ),
         Item(
             "Figure 9",
@@ -265,7 +265,7 @@ def appendices(r: Results) -> list[Item]:
         Item(
             "Appendix J",
             "Figure 8: one-hot ablation",
-            "`allot ablate`",
+            "`allot ablate`, `--per-kv-head`",
             f"the worst layer leaves {100 * min(row['correct'] / row['n'] for row in r.rows('ablate-tiny')):.0f} % (embedded model) and {100 * min(row['correct'] / row['n'] for row in r.rows('ablate-smollm2')):.0f} % (SmolLM2)",
             "other models",
         ),
