@@ -27,6 +27,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("source", type=pathlib.Path, help="root of the sources")
 parser.add_argument("--allot", type=pathlib.Path, required=True, help="the allot executable")
 parser.add_argument("--questions", type=int, default=200)
+parser.add_argument("--batch", type=int, default=20, help="questions that the harness asks at once")
 parser.add_argument("--keep", type=pathlib.Path, help="folder for the files of both, which are else deleted")
 options = parser.parse_args()
 MODEL = options.source / ".deps/models/smollm2-135m-instruct"
@@ -68,7 +69,7 @@ class Mmlu(unittest.TestCase):
         path.write_text(json.dumps(file))
         ran = subprocess.run(
             [sys.executable, "-m", "lm_eval", "--model", "hf", "--model_args", f"pretrained={MODEL},dtype=float32", "--device", "cpu",
-             "--batch_size", "1", "--tasks", path, "--output_path", self.folder / "harness", "--log_samples", *more],
+             "--batch_size", str(options.batch), "--tasks", path, "--output_path", self.folder / "harness", "--log_samples", *more],
             capture_output=True, text=True, check=False,
             env={**os.environ, "HF_HOME": str(self.folder / "hf"), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"})
         self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
