@@ -12,23 +12,20 @@ out alike."""
 
 import argparse
 import json
-import math
 import pathlib
 import random
 import sys
 import time
 
 import torch
-from peft import LoraConfig, get_peft_model
-from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "make_tiny_gsm"))
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "make_tiny_gsm")]
+import lora  # noqa: E402
 import problems  # noqa: E402
 
 TRAIN_SEED = 1  # of problems.py; ../tiny-gsm holds questions of seeds 2 and 3
-PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 def read_questions(path):
@@ -84,17 +81,12 @@ def main():
 
     base = AutoModelForCausalLM.from_pretrained(options.base, dtype=torch.float32).cuda()
     base.config.use_cache = False
-    config = LoraConfig(r=options.rank, lora_alpha=2 * options.rank, target_modules=PROJECTIONS, lora_dropout=0.0,
-                        bias="none", task_type="CAUSAL_LM")
-    net = get_peft_model(base, config)
-    trained = [p for p in net.parameters() if p.requires_grad]
-    print(f"{sum(p.numel() for p in trained) / 1e6:.2f} M parameters of the adapter", flush=True)
+    net, trained = lora.with_adapter(base, options.rank)
     optimizer = torch.optim.AdamW(trained, lr=options.learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
     batches = batches_of(lengths, options.batch, options.seed)
     began = time.time()
     for step, batch in enumerate(batches):
-        rate = options.learning_rate * min(1.0, (step + 1) / 40) * (
-            0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / len(batches))))
+        rate = lora.rate_at(step / len(batches), step, options.learning_rate)
         for group in optimizer.param_groups:
             group["lr"] = rate
         longest = max(lengths[i] for i in batch)
@@ -115,21 +107,7 @@ def main():
         if step % 100 == 99 or step == len(batches) - 1:
             print(f"step {step + 1}/{len(batches)} loss {loss.item():.4f} {time.time() - began:.0f} s", flush=True)
 
-    readme = options.out / "README.md"
-    kept = readme.read_text() if readme.exists() else None
-    net.save_pretrained(options.out)
-    if kept is None:
-        readme.unlink(missing_ok=True)  # a template that peft writes
-    else:
-        readme.write_text(kept)
-    weights = options.out / "adapter_model.safetensors"
-    save_file({k: v.to(torch.bfloat16) for k, v in load_file(weights).items()}, weights, metadata={"format": "pt"})
-    settings = options.out / "adapter_config.json"
-    config = json.loads(settings.read_text())
-    config["base_model_name_or_path"] = "SmolLM2-135M-Instruct"  # not the directory of this run
-    config["target_modules"].sort()
-    settings.write_text(json.dumps(config, indent=2) + "\n")
-    print(f"{weights}: {weights.stat().st_size} bytes")
+    lora.save(net, options.out)
 
 
 if __name__ == "__main__":
