@@ -80,6 +80,13 @@ std::string Schedule::to_string() const {
   return layers_text(samples);
 }
 
+const Schedule& schedule_of_prompt(std::span<const ScheduleBand> bands, const Schedule& beyond,
+                                   int64_t tokens) {
+  const auto band =
+      std::ranges::find_if(bands, [tokens](const ScheduleBand& one) { return tokens <= one.most_tokens; });
+  return band == bands.end() ? beyond : band->schedule;
+}
+
 Schedule parse_schedule(std::string_view text) {
   Schedule schedule;
   for (size_t begin = 0; begin <= text.size();) {

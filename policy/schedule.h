@@ -21,6 +21,16 @@ struct Schedule {
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
+// The schedule of prompts with at most `most_tokens` tokens, and with more than those of the band before it.
+struct ScheduleBand {
+  int64_t most_tokens = 0;
+  Schedule schedule;
+  friend bool operator==(const ScheduleBand&, const ScheduleBand&) = default;
+};
+// That of a prompt of `tokens`: of the first of `bands`, which rise, that holds it, else `beyond`.
+const Schedule& schedule_of_prompt(std::span<const ScheduleBand> bands, const Schedule& beyond,
+                                   int64_t tokens);
+
 // Parses "a,b,c,…", where an entry is a number of samples or "exact". Throws InvalidArgument naming the
 // offending entry and its place.
 Schedule parse_schedule(std::string_view text);

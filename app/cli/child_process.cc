@@ -7,11 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <utility>
 
+#include "app/cli/stop_signal.h"
 #include "base/error.h"
 
 namespace allot::app {
@@ -139,6 +142,22 @@ ExitStatus ChildProcess::stop(std::chrono::milliseconds patience) {
   if (const auto status = wait(patience)) return *status;
   send_signal(SIGKILL);
   return wait(std::chrono::hours(1)).value_or(ExitStatus{.signal = SIGKILL});
+}
+
+bool run_child(const std::vector<std::string>& command, const std::filesystem::path& log_file,
+               const std::string& what) {
+  ChildProcess child(command, log_file);
+  const auto& stop = watch_stop_signals();
+  while (!stop) {
+    const auto ended = child.wait(std::chrono::milliseconds(250));
+    if (!ended) continue;
+    if (ended->success()) return true;
+    throw Error(fmt::format("{}: {} {}; its messages are in {}", what,
+                            std::filesystem::path(command.front()).filename().string(), ended->to_string(),
+                            log_file.string()));
+  }
+  child.stop(std::chrono::seconds(5));
+  return false;
 }
 
 }  // namespace allot::app

@@ -46,4 +46,9 @@ class ChildProcess {
   std::optional<ExitStatus> status_;
 };
 
+// Runs a command to its end: true when it succeeds, false when a signal asks this process to stop
+// (stop_signal.h), which stops the child, too. Throws Error with `what`, how it ended and `log_file`.
+bool run_child(const std::vector<std::string>& command, const std::filesystem::path& log_file,
+               const std::string& what);
+
 }  // namespace allot::app

@@ -18,6 +18,8 @@ namespace allot::app {
 namespace {
 
 struct EvalOptions : ScoringOptions {
+  EvalOptions() { bands = Bands::kFollowed; }
+
   std::vector<std::string> schedules;
   std::filesystem::path suite;
   bool json = false;

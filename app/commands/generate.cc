@@ -47,19 +47,18 @@ std::vector<GivenPrompt> prompts_of(const GenerateOptions& options) {
   return read_prompts(std::cin, "stdin", options.field);
 }
 
-evaluation::Prompt styled(const GivenPrompt& given, const ReplyPlan& plan) {
+evaluation::Prompt styled(const GivenPrompt& given, const ReplyPlan& plan,
+                          worker::EngineGenerator* generator) {
   evaluation::Prompt prompt;
   prompt.id = given.line;
   prompt.question = given.line;
   // The coordinates that eval gives to the question of the same line.
   prompt.key = {.run_seed = plan.conditions.seed, .sampling_seed = 0};
-  const auto& schedule = plan.schedules.front().schedule;
-  if (schedule) prompt.samples = schedule->samples;
-  if (!plan.task) {
-    prompt.text = given.text;
-    return prompt;
-  }
-  prompt.text = plan.task->prompt({.id = given.line, .text = given.text, .solution = "", .answer = ""});
+  prompt.text = given.text;
+  if (plan.task)
+    prompt.text = plan.task->prompt({.id = given.line, .text = given.text, .solution = "", .answer = ""});
+  prompt.samples = plan.schedules.front().samples_of_prompt(std::ssize(generator->tokenised(prompt.text)));
+  if (!plan.task) return prompt;
   prompt.completing = plan.task->completing_characters();
   if (!prompt.completing.empty())
     prompt.complete = [task = plan.task.get()](std::string_view reply) { return task->complete(reply); };
@@ -123,7 +122,7 @@ int answer_all(worker::EngineGenerator* generator, std::span<const GivenPrompt> 
     order.push_back(&one);
     places[one.line] = &one;
     try {
-      generator->submit(styled(one, plan));
+      generator->submit(styled(one, plan, generator));
     } catch (const InvalidArgument& error) {
       status = 1;
       rows[one.line] = Json({{"line", one.line}, {"prompt", one.text}, {"error", error.what()}})
@@ -148,6 +147,7 @@ int answer_all(worker::EngineGenerator* generator, std::span<const GivenPrompt> 
 
 int run_generate(std::span<const std::string> arguments) {
   GenerateOptions options;
+  options.bands = Bands::kFollowed;
   std::string prompt;
   OptionSet set(
       "generate", "reply to a prompt, or to a prompt of each line, under dense attention or under a schedule",
@@ -169,7 +169,8 @@ int run_generate(std::span<const std::string> arguments) {
   set.resolve_with([&] {
     if (options.schedule.empty()) options.schedule = usual_schedule(options.model);
     plan = plan_replies(std::array{options.schedule}, std::nullopt, &options, &set);
-    if (!options.system.empty() && prompt_form(plan.conditions) != model::PromptForm::kMessage)
+    if (!options.system.empty() &&
+        prompt_form(plan.conditions.task.prompt_style) != model::PromptForm::kMessage)
       throw UsageError(
           fmt::format("--system is a message of a chat, and prompts of --prompt-style {} are none; "
                       "message and chat have messages",
@@ -181,9 +182,11 @@ int run_generate(std::span<const std::string> arguments) {
   const std::vector<GivenPrompt> given = prompts_of(options);
   std::cerr << describe(plan);
   worker::EngineGenerator generator(options.model, engine_options(options, plan.conditions),
-                                    generation_limits(plan), prompt_form(plan.conditions), options.system);
-  const int status = options.prompt && !options.json ? stream(&generator, styled(given.front(), plan))
-                                                     : answer_all(&generator, given, plan);
+                                    generation_limits(plan), prompt_form(plan.conditions.task.prompt_style),
+                                    options.system);
+  const int status = options.prompt && !options.json
+                         ? stream(&generator, styled(given.front(), plan, &generator))
+                         : answer_all(&generator, given, plan);
   write_executed(plan, options, generator.engine());
   return status;
 }

@@ -172,11 +172,12 @@ void note_field_names(const evaluation::FieldNames& names, Findings* findings) {
 Findings inspect_schedule(const fs::path& file) {
   Findings findings{.kind = "schedule"};
   findings.attempt([&] {
-    const ScheduleFile schedule = read_schedule_file(file);
+    const ScheduleFile schedule = read_schedule_file(file, Bands::kFollowed);
     findings.facts["model"] = schedule.conditions.model.id;
     findings.facts["layers"] = schedule.conditions.model.layers;
     findings.facts["samples"] = evaluation::samples_json(schedule.schedule.samples);
     findings.facts["total"] = schedule.total;
+    if (!schedule.bands.empty()) findings.facts["bands"] = bands_json(schedule.bands);
     if (schedule.resolved_from) findings.facts["resolved"] = resolved_text(schedule);
     if (schedule.costs) findings.facts["other_totals"] = text(*schedule.costs);
     findings.facts["exact_layers"] = exact_layers(schedule.schedule.samples);
@@ -282,7 +283,7 @@ Findings inspect_run(const fs::path& directory) {
     }
   });
   if (fs::exists(schedule_file(directory))) {
-    findings.attempt([&] { (void)read_schedule_file(schedule_file(directory)); });
+    findings.attempt([&] { (void)read_schedule_file(schedule_file(directory), Bands::kFollowed); });
   }
   return findings;
 }

@@ -98,8 +98,9 @@ ServedModel served_model(const ServeOptions& options, const ReplyPlan& plan,
       served.chat_refusal = error.what();
     }
   }
-  const auto& schedule = plan.schedules.front().schedule;
-  if (schedule) served.samples = schedule->samples;
+  served.samples = [named = plan.schedules.front()](int64_t tokens) {
+    return named.samples_of_prompt(tokens);
+  };
   served.run_seed = plan.conditions.seed;
   served.positions =
       std::min<int64_t>(engine.config().max_position_embeddings, engine.options().cache_tokens);
@@ -122,6 +123,7 @@ bool wait_for_end(Batcher* batcher, std::chrono::seconds drain) {
 
 int run_serve(std::span<const std::string> arguments) {
   ServeOptions options;
+  options.bands = Bands::kFollowed;
   OptionSet set(
       "serve",
       "answer OpenAI-compatible HTTP requests (/v1/completions, /v1/chat/completions, /v1/models, /health, "

@@ -22,6 +22,7 @@
 #include "app/cli/own_executable.h"
 #include "app/cli/stop_signal.h"
 #include "app/commands/run_results.h"
+#include "app/commands/tune_lengths.h"
 #include "app/files/schedule_argument.h"
 #include "app/report/run_summary.h"
 #include "app/run/devices.h"
@@ -30,6 +31,7 @@
 #include "app/run/resume.h"
 #include "app/run/run_directory.h"
 #include "app/run/run_spec_builder.h"
+#include "app/scoring/prompt_lengths.h"
 #include "app/view/progress.h"
 #include "base/error.h"
 #include "evaluation/frontier.h"
@@ -161,17 +163,7 @@ bool verify_frontier(const std::string& program, const wire::RunSpec& spec, cons
   std::ranges::copy(grader_words(grader), std::back_inserter(words));
   const std::filesystem::path log = log_file(run, "frontier");
   std::cerr << "verifying the totals " << list << "; its progress is in " << log.string() << std::endl;
-  ChildProcess verify(words, log);
-  const auto& stop = watch_stop_signals();
-  while (!stop) {
-    const auto ended = verify.wait(kLookInterval);
-    if (!ended) continue;
-    if (ended->success()) return true;
-    throw Error("verifying the totals " + list + ": allot-model " + ended->to_string() +
-                "; its messages are in " + log.string());
-  }
-  verify.stop(std::chrono::seconds(5));
-  return false;
+  return run_child(words, log, "verifying the totals " + list);
 }
 
 }  // namespace
@@ -183,6 +175,7 @@ int run_tune(std::span<const std::string> arguments) {
   std::string device;
   std::string devices;
   std::string frontier;
+  std::string lengths;
   int32_t workers_per_device = 1;
   bool json = false;
   GraderOption grading;
@@ -204,6 +197,10 @@ int run_tune(std::span<const std::string> arguments) {
       "frontier", &frontier, "N,…",
       "at the end also verify what the run gives at these totals, each beside the uniform schedule, and find the "
       "even total that is as accurate as the learned schedule, on the first device; the report shows both");
+  set.text("lengths", &lengths, "N,…",
+           "learn a schedule for prompts of at most N tokens (1k is 1,024), for those up to the next length, "
+           "and so on, each in a run of its own in --run; then ask all held-out questions under each of them "
+           "and write schedule.json with a schedule for each length where that pays");
   declare_grader_option(&set, &grading, "program of the workers that grades replies");
   set.flag("json", &json, "print the result as one JSON object");
   std::string http = "127.0.0.1:*";
@@ -223,6 +220,15 @@ int run_tune(std::span<const std::string> arguments) {
       throw UsageError("--device " + device + " and --devices " + devices +
                        " exclude each other; --devices alone names every device");
     }
+    if (!lengths.empty()) {
+      (void)parse_lengths(lengths);
+      if (!frontier.empty())
+        throw UsageError("--frontier " + frontier + " is of one schedule, --lengths " + lengths +
+                         " learns several; leave one out");
+      if (set.given("episodes") && !set.given("until")) run.until = "episodes";
+      cluster.grader = grading.grader();
+      return;
+    }
     if (holds_run(run.run)) {
       changes = resume_run(set, run, &spec);
       run = options_of_run(spec, run.run);
@@ -238,13 +244,22 @@ int run_tune(std::span<const std::string> arguments) {
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
   const std::string program = model_program();
+  const std::string wanted = !devices.empty() ? devices : !device.empty() ? device : "cpu";
+  const auto found = [&] { return ask_for_cuda_devices(program); };
+  if (!lengths.empty())
+    return tune_lengths({.lengths = parse_lengths(lengths),
+                         .run = run,
+                         .device = choose_devices(wanted, found).front().name(),
+                         .threads = cluster.threads,
+                         .max_sequences = cluster.max_sequences,
+                         .grader = cluster.grader,
+                         .json = json},
+                        set, run_tune);
   as_usage([&] { (void)aggregator::parse_http_address(http); });
   cluster.aggregator_options = {"--http", http};
   std::ranges::copy(changes.words, std::back_inserter(cluster.aggregator_options));
   const bool was_finished = finished(run.run) && changes.controls.empty();
   const bool lingers = linger_seconds > 0;
-  const std::string wanted = !devices.empty() ? devices : !device.empty() ? device : "cpu";
-  const auto found = [&] { return ask_for_cuda_devices(program); };
   if (!was_finished) cluster.workers = place_workers(choose_devices(wanted, found), workers_per_device);
   cluster.run = run.run;
   cluster.log_level = set.log_level();

@@ -70,8 +70,14 @@ bool carries_schedule(const std::filesystem::path& directory) {
 
 }  // namespace
 
+std::vector<int32_t> NamedSchedule::samples_of_prompt(int64_t tokens) const {
+  if (!schedule) return {};
+  if (!has_bands()) return schedule->samples;
+  return policy::schedule_of_prompt(file->bands, *schedule, tokens).samples;
+}
+
 NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model,
-                                      const std::filesystem::path& directory) {
+                                      const std::filesystem::path& directory, Bands bands) {
   NamedSchedule named{.label = text, .schedule = std::nullopt, .file = std::nullopt};
   if (text == "dense") return named;
   if (text.starts_with(kUniform) || text.starts_with(kExactThen)) {
@@ -90,7 +96,7 @@ NamedSchedule parse_schedule_argument(const std::string& text, const model::Mode
     if (!std::filesystem::exists(text))
       throw NotFound(fmt::format("schedule \"{}\" is none of {}, and there is no file of that name", text,
                                  kScheduleForms));
-    named.file = read_schedule_file(text);
+    named.file = read_schedule_file(text, bands);
     if (carries_schedule(directory)) named.file->conditions.unknown.insert("model.config_sha256");
     check_matches(*named.file, model);
     named.schedule = named.file->schedule;

@@ -17,8 +17,12 @@ namespace allot::app {
 // A schedule as asked for on the command line.
 struct NamedSchedule {
   std::string label;                         // as given
-  std::optional<policy::Schedule> schedule;  // nothing = dense
+  std::optional<policy::Schedule> schedule;  // nothing = dense; of prompts longer than all bands
   std::optional<ScheduleFile> file;          // where it came from one
+
+  // Of a prompt of so many tokens; empty = dense.
+  std::vector<int32_t> samples_of_prompt(int64_t tokens) const;
+  bool has_bands() const { return file && !file->bands.empty(); }
 };
 
 // How --schedule and its like are written, for help texts and messages.
@@ -35,7 +39,7 @@ inline constexpr const char* kOwnSchedule = "config";
 // list that does not fit the model's layers, Mismatch when the file is of another model, NotFound where there
 // is no file or no such key, and the errors of the reader.
 NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model,
-                                      const std::filesystem::path& directory);
+                                      const std::filesystem::path& directory, Bands bands = Bands::kRefused);
 
 // "60 samples over 4 layers, of run 'r'", of the schedule that a model directory carries.
 std::string describe_own(const ScheduleFile& own);

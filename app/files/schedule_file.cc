@@ -25,6 +25,7 @@ using Fields = evaluation::JsonFields;
 using evaluation::shown;
 
 constexpr int32_t kNoExactLayersVersion = 2;
+constexpr int32_t kNoBandsVersion = 3;
 constexpr std::string_view kCalibrationRewards[] = {"divergence", "mixed"};
 constexpr std::string_view kModes[] = {"prefill", "decode", "reply"};
 
@@ -255,12 +256,31 @@ bool exact_alike(const policy::Schedule& first, const policy::Schedule& second) 
                             [](int32_t a, int32_t b) { return (a == kExactLayer) == (b == kExactLayer); });
 }
 
+void check_bands(const ScheduleFile& file, std::vector<std::string>* faults) {
+  int64_t before = 0;
+  for (size_t i = 0; i < file.bands.size(); ++i) {
+    const auto& [most, schedule] = file.bands[i];
+    if (most <= before)
+      faults->push_back(fmt::format("'bands[{}].most_tokens' is {}, expected more than {}", i, most, before));
+    before = most;
+    if (schedule.samples.size() != file.schedule.samples.size() || !exact_alike(schedule, file.schedule))
+      faults->push_back(
+          fmt::format("'bands[{}].samples' is {}, expected as many layers, and the same exact ones, as in {}",
+                      i, schedule.to_string(), file.schedule.to_string()));
+  }
+  if (!file.bands.empty() && (file.costs || file.resolved_from || !file.start.samples.empty()))
+    faults->push_back(
+        "'bands' stand beside 'costs', 'resolved' or 'start', which are of one schedule; expected none of "
+        "these");
+}
+
 void check_samples(const ScheduleFile& file, int32_t version, std::vector<std::string>* faults) {
   if (schema_version_of(file) > std::max(version, kNoExactLayersVersion)) {
     faults->push_back(
         fmt::format("'samples' has exact layers, which 'schema_version' {} does not; set it to {}", version,
                     schema_version_of(file)));
   }
+  check_bands(file, faults);
   if (file.schedule.samples.size() != static_cast<size_t>(file.conditions.model.layers)) {
     faults->push_back(fmt::format("'samples' has {} entries, the model has {} layers",
                                   file.schedule.samples.size(), file.conditions.model.layers));
@@ -311,8 +331,9 @@ Json file_json(const ScheduleFile& file) {
                {"conditions", evaluation::to_json(file.conditions)},
                {"samples", evaluation::samples_json(file.schedule.samples)},
                {"total", file.total},
-               {"floor", file.floor},
-               {"evaluation", evaluation_json(file.evaluation)}};
+               {"floor", file.floor}};
+  if (!file.bands.empty()) json["bands"] = bands_json(file.bands);
+  json["evaluation"] = evaluation_json(file.evaluation);
   if (file.calibration) json["calibration"] = calibration_json(*file.calibration);
   if (file.costs) json["costs"] = costs_json(*file.costs);
   if (file.resolved_from) json["resolved"] = {{"from_total", *file.resolved_from}, {"verified", false}};
@@ -324,13 +345,13 @@ Json file_json(const ScheduleFile& file) {
 
 // The version decides what the other fields mean, so it is read before them. The newest where there is none,
 // which is a fault that the reader of the fields notes.
-int32_t read_version(const Json& json, int32_t oldest, const std::string& place) {
-  if (!json.is_object() || !json.contains("schema_version")) return kScheduleSchemaVersion;
+int32_t read_version(const Json& json, int32_t oldest, int32_t newest, const std::string& place) {
+  if (!json.is_object() || !json.contains("schema_version")) return newest;
   const Json& found = json["schema_version"];
-  if (!found.is_number_integer() || found < oldest || found > kScheduleSchemaVersion) {
+  if (!found.is_number_integer() || found < oldest || found > newest) {
     throw Unsupported(fmt::format(
         "{}: 'schema_version' is {}, this allot reads {} to {}; use the allot that wrote the file", place,
-        shown(found), oldest, kScheduleSchemaVersion));
+        shown(found), oldest, newest));
   }
   return found.get<int32_t>();
 }
@@ -375,7 +396,8 @@ std::string readable(const Json& json) {
 }  // namespace
 
 int32_t schema_version_of(const ScheduleFile& file) {
-  return exact_layers(file.schedule.samples) > 0 ? kScheduleSchemaVersion : kNoExactLayersVersion;
+  if (!file.bands.empty()) return kScheduleSchemaVersion;
+  return exact_layers(file.schedule.samples) > 0 ? kNoBandsVersion : kNoExactLayersVersion;
 }
 
 ScheduleFile parse_schedule_file(std::string_view text, const std::string& place) {
@@ -392,7 +414,7 @@ ScheduleFile parse_schedule_file(std::string_view text, const std::string& place
                     "tune` writes it",
                     place));
   }
-  const int32_t version = read_version(json, /*oldest=*/1, place);
+  const int32_t version = read_version(json, /*oldest=*/1, kScheduleSchemaVersion, place);
   std::vector<std::string> faults = finder.duplicates();
   ScheduleFile file;
   {
@@ -408,6 +430,8 @@ ScheduleFile parse_schedule_file(std::string_view text, const std::string& place
     file.floor = fields.integer<int32_t>("floor", 0);
     file.schedule.samples = fields.samples("samples", file.floor);
     file.total = fields.integer<int64_t>("total", 0);
+    if (version > kNoBandsVersion)
+      file.bands = read_bands(fields.value("bands"), "bands", file.floor, &faults);
     if (version != 1 && fields.has("costs"))
       file.costs = read_costs(fields.value("costs"), file.schedule.samples.size(), &faults);
     file.run_id = fields.text("run_id");
@@ -421,8 +445,14 @@ ScheduleFile parse_schedule_file(std::string_view text, const std::string& place
   return file;
 }
 
-ScheduleFile read_schedule_file(const std::filesystem::path& path) {
-  return parse_schedule_file(read_file(path), path.string());
+ScheduleFile read_schedule_file(const std::filesystem::path& path, Bands bands) {
+  ScheduleFile file = parse_schedule_file(read_file(path), path.string());
+  if (bands == Bands::kRefused && !file.bands.empty())
+    throw Unsupported(fmt::format(
+        "{} has schedules for {} lengths of prompts, and here one is needed for all; eval, generate and serve "
+        "choose by length, and the runs that learned them (run '{}' and those beside it) have one each",
+        path.string(), file.bands.size() + 1, file.run_id));
+  return file;
 }
 
 std::optional<ScheduleFile> read_own_schedule(const std::filesystem::path& directory) {
@@ -433,7 +463,7 @@ std::optional<ScheduleFile> read_own_schedule(const std::filesystem::path& direc
   if (!config.contains("allot")) return std::nullopt;
   const Json& key = config["allot"];
   const std::string place = path.string() + ", key \"allot\"";
-  read_version(key, kNoExactLayersVersion, place);
+  read_version(key, kNoExactLayersVersion, kNoBandsVersion, place);
   std::vector<std::string> faults;
   ScheduleFile file;
   {
@@ -515,6 +545,29 @@ std::string text(const policy::LayerCosts& costs) {
   if (costs.model == policy::CostModel::kShares) return "shares of the budget";
   return fmt::format("a {} model, fitted to layers as totals of {} to {} have them", name(costs.model),
                      costs.fitted->low, costs.fitted->high);
+}
+
+std::vector<policy::ScheduleBand> read_bands(const Json& list, const std::string& place, int32_t floor,
+                                             std::vector<std::string>* faults) {
+  std::vector<policy::ScheduleBand> bands;
+  if (!list.is_array() || list.empty()) {
+    faults->push_back(fmt::format("'{}' is {}, expected a list of at least one band", place, shown(list)));
+    return bands;
+  }
+  for (size_t i = 0; i < list.size(); ++i) {
+    Fields fields(list[i], fmt::format("{}[{}]", place, i), faults);
+    policy::ScheduleBand& band = bands.emplace_back();
+    band.most_tokens = fields.integer<int64_t>("most_tokens", 1);
+    band.schedule.samples = fields.samples("samples", floor);
+  }
+  return bands;
+}
+
+nlohmann::ordered_json bands_json(std::span<const policy::ScheduleBand> bands) {
+  Json list = Json::array();
+  for (const auto& [most, schedule] : bands)
+    list.push_back({{"most_tokens", most}, {"samples", evaluation::samples_json(schedule.samples)}});
+  return list;
 }
 
 void check_matches(const ScheduleFile& file, const model::ModelIdentity& model) {

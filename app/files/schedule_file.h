@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "evaluation/accuracy.h"
 #include "evaluation/calibration.h"
@@ -18,9 +21,9 @@
 namespace allot::app {
 
 // The newest version. Raised when a field changes its meaning, becomes required or takes values that older
-// readers do not know. Version 1, which lacks the generation, the seed and the tokenizer, and version 2,
-// which has no exact layers, are read too; readers refuse other versions.
-inline constexpr int32_t kScheduleSchemaVersion = 3;
+// readers do not know. Version 1, which lacks the generation, the seed and the tokenizer, version 2, which
+// has no exact layers, and version 3, which has no bands, are read too; readers refuse other versions.
+inline constexpr int32_t kScheduleSchemaVersion = 4;
 
 // What was measured on the held-out questions; every part is optional, and `paired`, learned against uniform,
 // needs `uniform` and `learned` on the same questions.
@@ -56,6 +59,9 @@ struct ScheduleFile {
   policy::Schedule schedule;  // [conditions.model.layers], sum = total, each >= floor or exact
   int64_t total = 0;
   int32_t floor = 1;
+  // Schedules of prompts that are not the longest, by rising lengths; `schedule` is that of all longer ones.
+  // Each has the same floor and the same exact layers.
+  std::vector<policy::ScheduleBand> bands = {};
   EvaluationRecord evaluation;
   std::optional<CalibrationRecord> calibration;  // nothing where answers alone did
   std::string run_id;
@@ -78,10 +84,13 @@ struct ScheduleFile {
 // The version in which the file is written: the oldest that can say what it holds.
 int32_t schema_version_of(const ScheduleFile& file);
 
+// Whether the caller chooses a schedule by the length of each prompt.
+enum class Bands : bool { kRefused, kFollowed };
+
 // Reads and checks a schedule.json. Throws NotFound, CorruptFile (not JSON, or fields that are missing,
 // unknown, of the wrong type, out of range or in contradiction: all of them at once, each with its name and
-// value) or Unsupported (another schema version).
-ScheduleFile read_schedule_file(const std::filesystem::path& path);
+// value) or Unsupported (another schema version, or bands where they are refused).
+ScheduleFile read_schedule_file(const std::filesystem::path& path, Bands bands = Bands::kRefused);
 
 // The same checks on a text; `place` names it in messages.
 ScheduleFile parse_schedule_file(std::string_view text, const std::string& place);
@@ -109,6 +118,12 @@ std::string resolved_text(const ScheduleFile& file);
 
 // What other totals follow from: "a response model, fitted to layers as totals of 36 to 130 have them".
 std::string text(const policy::LayerCosts& costs);
+
+// The list `bands` of the file.
+nlohmann::ordered_json bands_json(std::span<const policy::ScheduleBand> bands);
+// Its inverse; faults are noted with `place`, "bands".
+std::vector<policy::ScheduleBand> read_bands(const nlohmann::ordered_json& list, const std::string& place,
+                                             int32_t floor, std::vector<std::string>* faults);
 
 // Throws Mismatch naming every field in which the schedule's model and `model` differ, with both values. The
 // ids (directory names) and the tokenizer do not count.

@@ -11,7 +11,7 @@ namespace {
 worker::GeneratorTask generator_task(const ScoringPlan& plan, const evaluation::Task& task) {
   return {
       .limits = generation_limits(plan),
-      .form = prompt_form(plan.conditions),
+      .form = prompt_form(plan.conditions.task.prompt_style),
       .expected = worker::expected_texts(task, std::span(plan.dataset.questions).first(plan.questions()))};
 }
 

@@ -17,8 +17,12 @@ namespace allot::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
-// Label and samples of each schedule; no samples are dense attention.
-using Schedules = std::map<std::string, std::vector<int32_t>>;
+struct AskedSchedule {
+  std::vector<int32_t> samples;  // none are dense attention
+  std::vector<policy::ScheduleBand> bands;
+  friend bool operator==(const AskedSchedule&, const AskedSchedule&) = default;
+};
+using Schedules = std::map<std::string, AskedSchedule>;  // by label
 
 constexpr int kVersion = 1;
 
@@ -28,11 +32,18 @@ struct Asked {
   Schedules schedules;
 };
 
+Json to_json(const AskedSchedule& asked) {
+  Json json = {{"samples", asked.samples.empty() ? Json() : evaluation::samples_json(asked.samples)}};
+  if (!asked.bands.empty()) json["bands"] = bands_json(asked.bands);
+  return json;
+}
+
 std::string format_asked(const Asked& asked) {
   Json schedules = Json::array();
-  for (const auto& [label, samples] : asked.schedules)
-    schedules.push_back(
-        {{"schedule", label}, {"samples", samples.empty() ? Json() : evaluation::samples_json(samples)}});
+  for (const auto& [label, schedule] : asked.schedules) {
+    schedules.push_back({{"schedule", label}});
+    schedules.back().update(to_json(schedule));
+  }
   return Json{{"schema_version", kVersion},
               {"tool_version", version()},
               {"conditions", evaluation::to_json(asked.conditions)},
@@ -57,8 +68,10 @@ Asked read_asked(const std::filesystem::path& file) {
     for (size_t i = 0; schedules.is_array() && i < schedules.size(); ++i) {
       evaluation::JsonFields one(schedules[i], fmt::format("schedules[{}]", i), &faults);
       const std::string label = one.text("schedule");
-      asked.schedules[label] =
-          one.value("samples").is_null() ? std::vector<int32_t>() : one.samples("samples", 0);
+      AskedSchedule& schedule = asked.schedules[label];
+      if (!one.value("samples").is_null()) schedule.samples = one.samples("samples", 0);
+      if (one.has("bands"))
+        schedule.bands = read_bands(one.value("bands"), one.full("bands"), /*floor=*/0, &faults);
     }
   }
   if (!faults.empty()) throw CorruptFile(fmt::format("{}: {}", file.string(), fmt::join(faults, "; ")));
@@ -86,12 +99,12 @@ Asked joined(const std::filesystem::path& file, Asked before, const Asked& now, 
         fmt::format("{} was begun on {}, whose rounding is another than that of {}; go on with --device "
                     "{}, or name another directory",
                     file.string(), before.device, now.device, before.device));
-  for (const auto& [label, samples] : now.schedules) {
-    const auto [known, added] = before.schedules.try_emplace(label, samples);
-    if (!added && known->second != samples)
-      throw Mismatch(fmt::format(
-          "{} has other samples under the name '{}' ({}; here {}); name another directory", file.string(),
-          label, evaluation::samples_json(known->second).dump(), evaluation::samples_json(samples).dump()));
+  for (const auto& [label, schedule] : now.schedules) {
+    const auto [known, added] = before.schedules.try_emplace(label, schedule);
+    if (!added && known->second != schedule)
+      throw Mismatch(
+          fmt::format("{} has other samples under the name '{}' ({}; here {}); name another directory",
+                      file.string(), label, to_json(known->second).dump(), to_json(schedule).dump()));
   }
   return {.conditions = now.conditions, .device = now.device, .schedules = std::move(before.schedules)};
 }
@@ -101,9 +114,11 @@ Asked asked_of(const ScoringPlan& plan) {
               .device = plan.options.device.substr(0, plan.options.device.find(':')),
               .schedules = {}};
   for (const NamedSchedule& named : plan.schedules) {
-    const auto samples = named.schedule ? named.schedule->samples : std::vector<int32_t>();
-    if (const auto [known, added] = asked.schedules.try_emplace(named.label, samples);
-        !added && known->second != samples)
+    const AskedSchedule schedule{
+        .samples = named.schedule ? named.schedule->samples : std::vector<int32_t>(),
+        .bands = named.has_bands() ? named.file->bands : std::vector<policy::ScheduleBand>()};
+    if (const auto [known, added] = asked.schedules.try_emplace(named.label, schedule);
+        !added && known->second != schedule)
       throw UsageError(
           fmt::format("two schedules are called '{}'; an evaluation in a directory knows them by "
                       "their names",

@@ -44,10 +44,4 @@ worker::GenerationLimits generation_limits(const ReplyPlan& plan) {
           .middle_cut = plan.task ? plan.task->middle_cut() : std::nullopt};
 }
 
-model::PromptForm prompt_form(const evaluation::Conditions& conditions) {
-  const std::string& style = conditions.task.prompt_style;
-  return style == kMessageStyle || evaluation::asks_by_message(style) ? model::PromptForm::kMessage
-                                                                      : model::PromptForm::kText;
-}
-
 }  // namespace allot::app

@@ -10,7 +10,5 @@ model::EngineOptions engine_options(const ReplyOptions& options, const evaluatio
 // Writes what the engine has counted under the plan's one schedule to options.executed_out, where it is set.
 void write_executed(const ReplyPlan& plan, const ReplyOptions& options, const model::Engine& engine);
 worker::GenerationLimits generation_limits(const ReplyPlan& plan);
-// How prompts of the conditions' prompt style become tokens.
-model::PromptForm prompt_form(const evaluation::Conditions& conditions);
 
 }  // namespace allot::app

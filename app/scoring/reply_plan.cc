@@ -182,8 +182,9 @@ ReplyPlan plan_replies(std::span<const std::string> schedules, const std::option
   evaluation::Conditions& conditions = plan.conditions;
   conditions.model = model::identify_model(options->model, {.adapter = options->adapter});
   if (run) plan.sources.push_back(*run);
+  const Bands bands = options->executed_out.empty() ? options->bands : Bands::kRefused;
   for (const std::string& argument : schedules) {
-    plan.schedules.push_back(parse_schedule_argument(argument, conditions.model, options->model));
+    plan.schedules.push_back(parse_schedule_argument(argument, conditions.model, options->model, bands));
     const auto& file = plan.schedules.back().file;
     if (!file) continue;
     const std::string place = argument == kOwnSchedule ? (options->model / "config.json").string() : argument;
@@ -223,6 +224,12 @@ ReplyPlan plan_replies(std::span<const std::string> schedules, const std::option
   return plan;
 }
 
+model::PromptForm prompt_form(const std::string& prompt_style) {
+  return prompt_style == kMessageStyle || evaluation::asks_by_message(prompt_style)
+             ? model::PromptForm::kMessage
+             : model::PromptForm::kText;
+}
+
 std::string describe(const ReplyPlan& plan) {
   std::string text;
   for (const NamedSchedule& named : plan.schedules) {
@@ -231,6 +238,9 @@ std::string describe(const ReplyPlan& plan) {
       text += fmt::format(" (the model's config.json: {})", describe_own(*named.file));
     else if (named.schedule)
       text += fmt::format(" ({} {})", named.schedule->total(), kernels::name(plan.conditions.attention.unit));
+    if (named.has_bands())
+      for (const auto& [most, schedule] : named.file->bands)
+        text += fmt::format(", {} for prompts of at most {} tokens", schedule.total(), most);
     text += '\n';
   }
   if (plan.task) return text + fmt::format("conditions: {}\n", evaluation::describe(plan.conditions));

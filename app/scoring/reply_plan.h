@@ -17,6 +17,7 @@
 #include "app/run/generation_options.h"
 #include "evaluation/conditions.h"
 #include "evaluation/task.h"
+#include "model/chat_template.h"
 
 namespace allot::app {
 
@@ -37,6 +38,8 @@ struct ReplyOptions {
   int32_t threads = 0;
   int32_t max_sequences = 256;
   std::filesystem::path executed_out;  // empty: what layers execute is not counted
+  // Of the command, not an option. What is counted for executed_out is of one schedule, without bands.
+  Bands bands = Bands::kRefused;
 };
 
 // Whether a command's prompts are always a task's, may have no style, or never have one.
@@ -81,6 +84,9 @@ ReplyPlan plan_replies(std::span<const std::string> schedules, const std::option
 
 // What applies where no schedule is named: the one that the model directory carries, else dense attention.
 std::string usual_schedule(const std::filesystem::path& model);
+
+// How prompts of the style become tokens.
+model::PromptForm prompt_form(const std::string& prompt_style);
 
 // What is about to run, for people: a line for the schedule and one for the conditions.
 std::string describe(const ReplyPlan& plan);

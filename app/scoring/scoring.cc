@@ -13,6 +13,7 @@
 #include "app/cli/stop_signal.h"
 #include "app/scoring/leased_answers.h"
 #include "app/scoring/lm_eval_files.h"
+#include "app/scoring/prompt_lengths.h"
 #include "app/view/progress_line.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -45,6 +46,7 @@ struct Scorer::Impl {
   void keep(const Episode& episode, size_t place, const evaluation::Reply& reply,
             const evaluation::Grade& grade);
   const evaluation::Answer* known(const evaluation::AnswerKey& key) const;  // null where it is to be asked
+  std::vector<int32_t> samples_of(const NamedSchedule& named, uint32_t question);
   Score collect(size_t schedule, const NamedSchedule& named) const;
 
   const ScoringPlan& plan;
@@ -53,7 +55,10 @@ struct Scorer::Impl {
   const SystemClock clock = {};
   std::optional<worker::ModelRunner> runner = {};
   std::span<const NamedSchedule> schedules = {};  // being scored
-  std::vector<worker::Sitting> sittings = {};     // a repeat of a schedule each
+  std::vector<worker::Sitting> sittings = {};     // a repeat of a schedule each, or of a band of one
+  // Schedule and repeat of each sitting.
+  std::vector<std::pair<size_t, uint32_t>> sat_for = {};
+  std::vector<int64_t> lengths = {};  // of the questions' prompts, where a schedule has bands
   int64_t answered_before = 0;
   size_t scored = 0;  // schedules before these
   std::map<Place, evaluation::Answer> answers = {};
@@ -80,8 +85,7 @@ void Scorer::Impl::load() {
 void Scorer::Impl::keep(const Episode& episode, size_t place, const evaluation::Reply& reply,
                         const evaluation::Grade& grade) {
   const size_t sitting = worker::scored_sitting(episode.id, sittings);
-  const size_t schedule = sitting / repeats();
-  const auto repeat = static_cast<uint32_t>(sitting % repeats());
+  const auto [schedule, repeat] = sat_for[sitting];
   const evaluation::Question& question = plan.dataset.questions[episode.questions[place]];
   evaluation::Answer answer{.key = {schedules[schedule].label, repeat, question.id},
                             .gold = question.answer,
@@ -100,6 +104,15 @@ const evaluation::Answer* Scorer::Impl::known(const evaluation::AnswerKey& key) 
   if (run == nullptr) return nullptr;
   const auto found = run->answers().find(key);
   return found == run->answers().end() ? nullptr : &found->second;
+}
+
+std::vector<int32_t> Scorer::Impl::samples_of(const NamedSchedule& named, uint32_t question) {
+  if (!named.has_bands()) return named.samples_of_prompt(0);
+  if (lengths.empty())
+    lengths = prompt_lengths(plan.options.model, *plan.task, plan.conditions.task.prompt_style,
+                             plan.conditions.generation.max_new_tokens,
+                             std::span(plan.dataset.questions).first(plan.questions()));
+  return named.samples_of_prompt(lengths[question]);
 }
 
 // `schedule` is its place in the order of scoring.
@@ -131,27 +144,32 @@ std::vector<Score> Scorer::score(std::span<const NamedSchedule> schedules) {
   Impl& impl = *impl_;
   impl.schedules = schedules;
   impl.sittings.clear();
-  bool all_answered = true;
+  impl.sat_for.clear();
   for (size_t schedule = 0; schedule < schedules.size(); ++schedule) {
     const NamedSchedule& named = schedules[schedule];
     for (uint32_t repeat = 0; repeat < impl.repeats(); ++repeat) {
-      worker::Sitting& sitting = impl.sittings.emplace_back();
-      sitting.label = name_of(named, repeat, impl.plan.options.repeats);
-      if (named.schedule) sitting.samples = named.schedule->samples;
-      sitting.sampling_seed = repeat;
+      std::map<std::vector<int32_t>, size_t> of_samples;  // a sitting each
       for (uint32_t question = 0; question < impl.plan.questions(); ++question) {
         const evaluation::AnswerKey key{named.label, repeat, question};
         if (const evaluation::Answer* known = impl.known(key)) {
           impl.answers.insert_or_assign({impl.scored + schedule, repeat, question}, *known);
           ++impl.answered_before;
         } else {
-          sitting.questions.push_back(question);
+          const std::vector<int32_t> samples = impl.samples_of(named, question);
+          const auto [sitting, added] = of_samples.try_emplace(samples, impl.sittings.size());
+          if (added) {
+            impl.sittings.push_back({.label = name_of(named, repeat, impl.plan.options.repeats),
+                                     .samples = samples,
+                                     .questions = {},
+                                     .sampling_seed = repeat});
+            impl.sat_for.emplace_back(schedule, repeat);
+          }
+          impl.sittings[sitting->second].questions.push_back(question);
         }
       }
-      all_answered = all_answered && sitting.questions.empty();
     }
   }
-  if (!all_answered) {
+  if (!impl.sittings.empty()) {
     impl.load();
     const auto& stop = watch_stop_signals();
     ProgressLine line("answers");
@@ -291,6 +309,7 @@ Json score_json(const Score& score) {
   const auto& schedule = score.schedule.schedule;
   json["samples"] = schedule ? evaluation::samples_json(schedule->samples) : Json();
   json["total"] = schedule ? Json(schedule->total()) : Json();
+  if (score.schedule.has_bands()) json["bands"] = bands_json(score.schedule.file->bands);
   json["exact_layers"] = schedule ? Json(exact_layers(schedule->samples)) : Json();
   json.update(evaluation::to_json(evaluation::accuracy_of(score.scores)));
   json["standard_error"] = evaluation::standard_error(score.scores);

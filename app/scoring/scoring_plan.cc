@@ -77,6 +77,8 @@ ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::opti
   if (!options->leases.listen.bind.empty() && options->run.empty())
     throw UsageError(fmt::format("--bind {}: the answers of workers are kept; name their directory with {}",
                                  options->leases.listen.bind, set->has("answers") ? "--answers" : "--run"));
+  // A lease has one schedule.
+  if (!options->leases.listen.bind.empty()) options->bands = Bands::kRefused;
   ScoringPlan plan;
   static_cast<ReplyPlan&>(plan) = plan_replies(schedules, run, options, set);
   if (const std::string grader = options->grading.grader(); !grader.empty()) options->grader = grader;

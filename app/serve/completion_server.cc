@@ -200,7 +200,7 @@ std::shared_ptr<Answer> CompletionServer::Impl::begin(ApiKind kind, const ApiReq
   for (const PromptInput& input : inputs) {
     model::GenerationRequest wanted;
     wanted.prompt = tokens_of(input);
-    wanted.samples = model.samples;
+    if (model.samples) wanted.samples = model.samples(std::ssize(wanted.prompt));
     wanted.key = {.run_seed = model.run_seed, .sampling_seed = seed};
     wanted.sampling = request.sampling;
     wanted.max_new_tokens = room(request, wanted.prompt.size());

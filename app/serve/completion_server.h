@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,8 +22,9 @@ struct ServedModel {
   ApiLimits limits;
   // Null: the model has none, and a chat is one message of a user, as prompt style plain has it.
   std::shared_ptr<const model::ChatTemplate> chat;
-  std::string chat_refusal;      // why chats are refused: the model has a template that allot does not run
-  std::vector<int32_t> samples;  // of every request; empty = dense
+  std::string chat_refusal;  // why chats are refused: the model has a template that allot does not run
+  // Of a request whose prompt has so many tokens, empty = dense; may be empty: all are dense.
+  std::function<std::vector<int32_t>(int64_t prompt_tokens)> samples;
   uint32_t run_seed = 0;
   int64_t positions = 0;    // most tokens of prompt and reply
   std::string description;  // of schedule and conditions, shown by /v1/models

@@ -62,6 +62,18 @@ TEST(Schedule, TotalDoesNotOverflow) {
   EXPECT_EQ(parse_schedule("2147483647,2147483647").total(), int64_t{4294967294});
 }
 
+TEST(Schedule, OfAPromptIsThatOfTheFirstBandWhichHoldsIt) {
+  const std::vector<ScheduleBand> bands = {{.most_tokens = 10, .schedule = {{1, 2}}},
+                                           {.most_tokens = 20, .schedule = {{3, 4}}}};
+  const Schedule beyond{{5, 6}};
+  EXPECT_EQ(schedule_of_prompt(bands, beyond, 1), bands[0].schedule);
+  EXPECT_EQ(schedule_of_prompt(bands, beyond, 10), bands[0].schedule);
+  EXPECT_EQ(schedule_of_prompt(bands, beyond, 11), bands[1].schedule);
+  EXPECT_EQ(schedule_of_prompt(bands, beyond, 20), bands[1].schedule);
+  EXPECT_EQ(schedule_of_prompt(bands, beyond, 21), beyond);
+  EXPECT_EQ(schedule_of_prompt({}, beyond, 1), beyond);
+}
+
 TEST(Schedule, CheckNamesLengthFloorAndSum) {
   const Schedule schedule = parse_schedule("3,0,5");
   EXPECT_NO_THROW(check_schedule(schedule, 3, 0, 8));

@@ -100,6 +100,46 @@ TEST(ScheduleFile, ReadsBackExactlyWhatWasWritten) {
   EXPECT_EQ(read_schedule_file(path), bare);
 }
 
+ScheduleFile with_bands() {
+  ScheduleFile file = example();
+  file.bands = {{.most_tokens = 1024, .schedule = {{8, 8, 8, 8}}},
+                {.most_tokens = 4096, .schedule = {{20, 4, 4, 4}}}};
+  return file;
+}
+
+TEST(ScheduleFile, BandsAreReadBackAndOnlyByWhoChoosesByLength) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path path = directory.path() / "schedule.json";
+  write_schedule_file(path, with_bands());
+  EXPECT_EQ(read_schedule_file(path, Bands::kFollowed), with_bands());
+  EXPECT_EQ(Json::parse(read_file(path))["schema_version"], 4);
+  try {
+    (void)read_schedule_file(path);
+    ADD_FAILURE() << "bands were passed over";
+  } catch (const Unsupported& error) {
+    EXPECT_THAT(error.what(), Names("3 lengths of prompts", "generate", "'r-1'"));
+  }
+  // Without bands the file is one of the version before, which older readers know.
+  EXPECT_EQ(Json::parse(format_schedule_file(example()))["schema_version"], 2);
+}
+
+TEST(ScheduleFile, BandsThatAreNoneAreRefused) {
+  const auto refusal_of = [](const std::string& pointer, const Json& value) {
+    Json json = Json::parse(format_schedule_file(with_bands()));
+    json[Json::json_pointer(pointer)] = value;
+    return refusal(json);
+  };
+  EXPECT_THAT(refusal_of("/bands", Json::array()), Names("'bands'", "at least one"));
+  EXPECT_THAT(refusal_of("/bands/1/most_tokens", 1024),
+              Names("'bands[1].most_tokens' is 1024", "more than 1024"));
+  EXPECT_THAT(refusal_of("/bands/0/samples", {8, 8, 8}), Names("'bands[0].samples' is 8,8,8"));
+  EXPECT_THAT(refusal_of("/bands/0/samples", {8, 8, 8, "exact"}), Names("'bands[0].samples'", "exact"));
+  EXPECT_THAT(refusal_of("/bands/0/samples", {8, 8, 8, 0}), Names("'bands[0].samples"));  // below the floor
+  EXPECT_THAT(refusal_of("/start", {8, 8, 8, 8}), Names("'bands'", "'start'"));
+  EXPECT_THAT(refusal_with("/bands", Json::parse(R"([{"most_tokens": 9, "samples": [8, 8, 8, 8]}])")),
+              Names("'bands'"));  // version 2
+}
+
 TEST(ScheduleFile, SameContentGivesTheSameBytesWithFieldsInTheDocumentedOrder) {
   const std::string text = format_schedule_file(example());
   EXPECT_EQ(text, format_schedule_file(parse_schedule_file(text, "s.json")));
@@ -441,13 +481,13 @@ TEST(ScheduleFile, TextThatIsNoJsonIsRefusedWithItsByte) {
 }
 
 TEST(ScheduleFile, AnotherSchemaVersionIsUnsupportedWhateverElseTheFileHolds) {
-  for (const Json& version : {Json(4), Json(0), Json(-1), Json(2.5), Json("3"), Json(uint64_t{1} << 40)}) {
+  for (const Json& version : {Json(5), Json(0), Json(-1), Json(2.5), Json("3"), Json(uint64_t{1} << 40)}) {
     try {
       (void)parse_schedule_file(Json{{"schema_version", version}, {"layers", Json::array()}}.dump(),
                                 "s.json");
       ADD_FAILURE() << "schema version " << version << " was read";
     } catch (const Unsupported& error) {
-      EXPECT_THAT(error.what(), Names("s.json", "schema_version", version.dump(), 1, 3));
+      EXPECT_THAT(error.what(), Names("s.json", "schema_version", version.dump(), 1, 4));
     }
   }
 }
