@@ -192,6 +192,36 @@ TEST_F(BandsCommand, TuneLearnsAScheduleForEachLengthAndSaysWhetherThatPays) {
   const ScheduleFile written = read_schedule_file(all / "schedule.json", Bands::kFollowed);
   EXPECT_EQ(written.bands.empty(), !json["bands_pay"].get<bool>());
   EXPECT_EQ(tune(longest).out, result.out);  // nothing is done again
+
+  // Answers of which each schedule has those of its own length right, and no others.
+  for (const int most : {middle, longest}) {
+    const std::filesystem::path band = all / ("up-to-" + std::to_string(most));
+    std::istringstream lines(read_file(band / "lengths/replies.jsonl"));
+    std::string changed;
+    for (std::string line; std::getline(lines, line);) {
+      Json answer = Json::parse(line);
+      const bool own = answer["schedule"] == (band / "schedule.json").string();
+      answer["score"] = own ? 1.0 : 0.0;
+      answer["correct"] = own;
+      changed += answer.dump() + "\n";
+    }
+    write_file_atomically(band / "lengths/replies.jsonl", changed);
+  }
+  const Json pays = Json::parse(tune(longest).out);
+  EXPECT_TRUE(pays["bands_pay"]);
+  EXPECT_EQ(pays["by_length"]["accuracy"], 1.0);
+  const ScheduleFile file = read_schedule_file(all / "schedule.json", Bands::kFollowed);
+  ASSERT_EQ(file.bands.size(), 1u);
+  EXPECT_EQ(file.bands[0].most_tokens, middle);
+  const auto learned = [&](int most) {
+    return read_schedule_file(all / ("up-to-" + std::to_string(most)) / "schedule.json").schedule;
+  };
+  EXPECT_EQ(file.bands[0].schedule, learned(middle));
+  EXPECT_EQ(file.schedule, learned(longest));
+  EXPECT_EQ(file.evaluation.learned->correct, 24);
+  EXPECT_EQ(file.evaluation.uniform->correct, 0);
+  EXPECT_EQ(file.conditions.learned_on->questions, 48);
+  EXPECT_EQ(run("eval", {"--data", heldout, "--limit", "2", "--schedule", all / "schedule.json"}).code, 0);
 }
 
 }  // namespace

@@ -80,6 +80,9 @@ TEST_F(OwnSchedule, FaultsOfTheKeyAreNamedWithTheirPlace) {
   EXPECT_THAT(message_of<CorruptFile>([&] { own(); }), Names("samples", 3, 8));
   change([](Json& key) { key["schema_version"] = 99; });
   EXPECT_THAT(message_of<Unsupported>([&] { own(); }), Names("schema_version", 99));
+  // Version 4 has bands, which are in no export.
+  change([](Json& key) { key["schema_version"] = 4; });
+  EXPECT_THAT(message_of<Unsupported>([&] { own(); }), Names("schema_version", 4, 2, 3));
   change([](Json& key) { key = 5; });
   EXPECT_THROW(own(), CorruptFile);
 }
