@@ -28,11 +28,15 @@ from results import ROOT  # noqa: E402
 STATES_FROM = (0, 600)  # first questions of the two texts
 
 
-def processor() -> str:
+def processor(words: list[str]) -> str:
+    """Of the processor or GPU that the command runs on."""
+    if "cuda" in words:
+        query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        return "one " + subprocess.run(query, check=True, capture_output=True, text=True).stdout.splitlines()[0]
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()
+            return f"{line.split(':', 1)[1].strip()}, {os.cpu_count()} cores"
+    return f"{platform.machine()}, {os.cpu_count()} cores"
 
 
 class Inputs:
@@ -57,10 +61,19 @@ class Inputs:
         path.write_text(text_of(Path(self.options.gsm8k), 0))
         return str(path)
 
+    def contexts(self) -> str:
+        path = self.folder / "contexts.jsonl"
+        if not path.exists():
+            command = [self.options.python, "assets/smol-long/contexts.py", "--allot", self.options.allot]
+            command += ["--model", self.options.smollm2, "--count", "100", "--seed", "19", "--out", path]
+            subprocess.run(command, check=True, cwd=ROOT)
+        return str(path)
+
     def resolve(self, words: list[str]) -> list[str]:
         values = {
             "smollm2": self.options.smollm2,
             "adapter": "assets/smol-words",
+            "long": "assets/smol-long",
             "tiny": "assets/tiny-gsm",
             "heldout": "assets/tiny-gsm/heldout.jsonl",
             "shapes": "configs/shapes",
@@ -72,6 +85,8 @@ class Inputs:
                 resolved += self.states()
             elif word == "{text}":
                 resolved.append(self.text())
+            elif word == "{contexts}":
+                resolved.append(self.contexts())
             elif word == "{run}":
                 resolved.append(tempfile.mkdtemp(dir=self.folder))
             else:
@@ -125,7 +140,7 @@ def main() -> None:
                 kept["states"] = [f"8,192 tokens of GSM8K's test file from question {first} on" for first in STATES_FROM]
             result = {
                 "command": "allot " + " ".join(measurement.words),
-                "processor": f"{processor()}, {os.cpu_count()} cores",
+                "processor": processor(measurement.words),
                 "seconds": round(seconds),
                 **kept,
             }

@@ -1,6 +1,7 @@
 """The commands whose results docs/paper.md rests on, and what is kept of each result.
 
-A measurement's words may hold {smollm2}, {adapter}, {tiny}, {heldout}, {train}, {shapes} and {states}, which measure.py
+A measurement's words may hold {smollm2}, {adapter}, {tiny}, {heldout}, {train}, {shapes}, {states}, {long}
+and {contexts}, which measure.py
 puts paths in place of; the committed file keeps the words as they stand here.
 """
 
@@ -104,6 +105,33 @@ def evaluation(text: str) -> dict:
         "columns": columns,
         "rows": [[schedule[column] for column in columns] for schedule in result["schedules"]],
     }
+
+
+def by_cell(text: str) -> dict:
+    """Of an evaluation on the contexts of assets/smol-long: a row for each schedule, kind and length."""
+    result = json.loads(text)
+    return {
+        "tool_version": result["tool_version"],
+        "device": result["device"],
+        "conditions": conditions_of(result["conditions"]),
+        "columns": ["schedule", "kind", "tokens", "n", "accuracy", "interval_95"],
+        "rows": [
+            [schedule["schedule"], kind, int(tokens), of["n"], of["accuracy"], of["interval_95"]]
+            for schedule in result["schedules"]
+            for cell, of in schedule["by"]["cell"].items()
+            for kind, tokens in [cell.split("-")]
+        ],
+    }
+
+
+def contexts(estimator: str, schedules: list[str]) -> Measurement:
+    """Needs a GPU: 800 contexts of 1,024 to 8,192 tokens under each schedule."""
+    words = ["eval", "--model", "{smollm2}", "--adapter", "{long}", "--task", "{long}/contexts.json", "--data", "{contexts}"]
+    words += ["--question-field", "input", "--answer-field", "outputs", "--limit", "800", "--prefill", "dense"]
+    words += ["--device", "cuda", "--max-sequences", "96", "--estimator", estimator]
+    for schedule in schedules:
+        words += ["--schedule", schedule]
+    return Measurement([*words, "--json"], by_cell)
 
 
 def evaluate(model: list[str], estimator: str, schedules: list[str], limit: int, *more: str) -> Measurement:
@@ -268,6 +296,16 @@ MEASUREMENTS: dict[str, Measurement] = {
         )
         for estimator, schedules in (("prop", ["dense", *uniform(16, 64)]), ("flash", uniform(16, 64)))
     },  # fmt: skip
+    # Tables 1, 6, 17, 25 and 26: contexts in RULER's form.
+    "long-dense": contexts("sys", ["dense"]),
+    "long-iid": contexts("iid", uniform(8, 32, 128, 512)),
+    "long-strat": contexts("strat", uniform(8, 32, 128)),
+    "long-sys": contexts("sys", uniform(8, 32, 128, 512)),
+    "long-threshold": contexts("threshold", uniform(8, 32, 128)),
+    "long-joint": contexts("joint", uniform(2, 8, 32, 128)),
+    "long-prop": contexts("prop", uniform(8, 32, 128, 512)),
+    "long-flash": contexts("flash", uniform(32, 128, 512)),
+    "long-topk": contexts("topk", uniform(8, 32, 128, 512)),
     "ablate-tiny": ablate(TINY, "sys", 128),
     "ablate-smollm2": ablate(SMOL, "sys", 32),
     # Table 28: the last layer alone samples, so every position is a step from exact states.

@@ -98,6 +98,34 @@ def accuracy_sweep(r: Results, title: str, prefix: str, estimators: tuple[str, .
     return [*lines, ""]
 
 
+def context_sweep(r: Results) -> list[str]:
+    estimators = ("iid", "strat", "sys", "threshold", "joint", "prop", "flash", "topk")
+    kinds = {"niah": "NIAH", "fwe": "FWE", "qa1": "QA1"}
+    lengths = (1024, 2048, 4096, 8192)
+    rows = r.rows("long-dense")
+    lines = [
+        "**SmolLM2-135M with smol-long** (tables 1, 6, 17, 25, 26): percent on contexts in RULER's form of "
+        + " / ".join(f"{tokens:,}" for tokens in lengths)
+        + f" tokens, {rows[0]['n']} of each kind and length, exact prefill, tiles of 256, one NVIDIA H100; 95 % intervals within "
+        f"{r.widest(*(f'long-{e}' for e in ('dense', *estimators))):.0f} points; NIAH by the share of gold numbers in the reply",
+        "",
+        "| | S | " + " | ".join(kinds.values()) + " |",
+        "|---|---|" + "---|" * len(kinds),
+    ]
+
+    def line(name: str, samples: str, estimator: str, schedule: str) -> str:
+        cells = (
+            " / ".join(r.contexts(estimator, [schedule], kind, tokens) for tokens in lengths) for kind in kinds
+        )
+        return f"| {name} | {samples} | " + " | ".join(cells) + " |"
+
+    lines.append(line("dense", "", "dense", "dense"))
+    for estimator in estimators:
+        for schedule in dict.fromkeys(r.column(f"long-{estimator}", "schedule")):
+            lines.append(line(f"`{estimator}`", schedule.removeprefix("uniform:"), estimator, schedule))
+    return [*lines, ""]
+
+
 def tile_sweep(r: Results, title: str, name: str) -> list[str]:
     samples = sorted(set(r.column(name, "samples")))
     tile = max(r.column(name, "tile"))
@@ -117,6 +145,7 @@ def sweeps(r: Results) -> list[str]:
     estimators = ("sys", "strat", "iid", "topk")
     lines += accuracy_sweep(r, "**Embedded model** (tables 4, 13, 14)", "eval-tiny", estimators, (2, 4, 8, 16, 32, 64, 128, 256))
     lines += accuracy_sweep(r, "**SmolLM2-135M with smol-words**", "eval-smollm2", estimators, (4, 8, 16, 32, 64))
+    lines += context_sweep(r)
     lines += ["**Table 11**, percent of the rows of V; the paper's in brackets", ""]
     lines += ["| S | " + " | ".join(f"{keys:,} keys" for keys in TABLE_11_KEYS) + " |", "|---|" + "---|" * len(TABLE_11_KEYS)]
     for samples, entries in TABLE_11.items():
@@ -162,7 +191,7 @@ def page(r: Results) -> str:
         "<!-- Made by tools/paper/page.py of the results in docs/paper; change those or the script, not this file. -->",
         "Every table, figure, algorithm and appendix of \"Stochastic Sparse Attention for Memory-Bound Inference\" (arXiv:2605.01910): what it says, the command of allot that gives the matching thing, the number here, and why it differs or what is missing. \"None\" stands with its reason.",
         "",
-        f"**Conditions.** What is measured without further words was measured on {' and '.join(processors)}, by the commands in `docs/paper/*.json`, which hold their results: `allot {r['coverage']['tool_version']}`, seed 0 (`tune`: 1), no timing among them. The embedded model is `assets/tiny-gsm` (8 layers, 5.9 M parameters; bfloat16, greedy, at most 96 new tokens), SmolLM2 is SmolLM2-135M-Instruct (30 layers, 9 query and 3 KV heads of 64; for word problems with the adapter `assets/smol-words`), questions are the word problems of `assets/tiny-gsm/heldout.jsonl`, prompt and reply sampled where nothing else is said. Contexts of 8,192 tokens are two texts of GSM8K's questions and solutions, whose states exact attention computed in float32. Times and long runs come from other pages, which name their GPU and are linked; the script stops where such a page no longer says what is quoted.",
+        f"**Conditions.** What is measured without further words was measured on {' and '.join(processors)}, by the commands in `docs/paper/*.json`, which hold their results: `allot {r['coverage']['tool_version']}`, seed 0 (`tune`: 1), no timing among them. The embedded model is `assets/tiny-gsm` (8 layers, 5.9 M parameters; bfloat16, greedy, at most 96 new tokens), SmolLM2 is SmolLM2-135M-Instruct (30 layers, 9 query and 3 KV heads of 64; for word problems with the adapter `assets/smol-words`), questions are the word problems of `assets/tiny-gsm/heldout.jsonl`, prompt and reply sampled where nothing else is said. Contexts of 8,192 tokens whose states are looked at are two texts of GSM8K's questions and solutions, and exact attention computed these states in float32; contexts with answers are those of `allot contexts`, with the adapter `assets/smol-long`. Times and long runs come from other pages, which name their GPU and are linked; the script stops where such a page no longer says what is quoted.",
         "",
         "    tools/paper/measure.py --allot build/bin/allot --gsm8k test.jsonl --humaneval HumanEval.jsonl --python .deps/check/bin/python   # what is missing in docs/paper, or --only NAME --again",
         "    tools/paper/page.py                              # the page; --check: is it the committed one?",

@@ -57,6 +57,13 @@ class Results:
     def percents(self, name: str, samples: list[int]) -> str:
         return " / ".join(self.percent(name, f"uniform:{count}") for count in samples)
 
+    def contexts(self, estimator: str, schedules: list[str], kind: str, tokens: int) -> str:
+        """Percents of assets/smol-long's answers to contexts of a kind and a length."""
+        found = (
+            self.row(f"long-{estimator}", schedule=schedule, kind=kind, tokens=tokens)["accuracy"] for schedule in schedules
+        )
+        return " / ".join(f"{100 * accuracy:.0f}" for accuracy in found)
+
     def widest(self, *names: str) -> float:
         """Half of the widest 95 % interval, in points."""
         return max(50 * (high - low) for name in names for low, high in self.column(name, "interval_95"))
