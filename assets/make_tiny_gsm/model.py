@@ -1,5 +1,7 @@
-"""The embedded model in plain PyTorch: a small Llama, with systematic sampling (S2ANTA paper, Appendix A.3) in place of
-softmax times V where a schedule asks for it. Parameter names are those of Hugging Face's LlamaForCausalLM."""
+"""The small models in plain PyTorch, with systematic sampling (S2ANTA paper, Appendix A.3) in place of softmax times V where
+a schedule asks for it: the embedded Llama, and a BitNet (b1.58: ternary weights, inputs of products on an int8 grid, squared
+ReLU, norms before the output and down projections), trained through the rounding. Parameter names are those of Hugging
+Face's LlamaForCausalLM and BitNetForCausalLM."""
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +19,15 @@ CONFIG = {
     "hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": True,
     "bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "torch_dtype": "bfloat16", "use_cache": True,
 }
+# Heads in groups of four, as BitNet b1.58 2B has them.
+BITNET_CONFIG = {
+    **CONFIG, "architectures": ["BitNetForCausalLM"], "model_type": "bitnet", "hidden_size": 512, "intermediate_size": 768,
+    "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "rms_norm_eps": 1e-5,
+    "hidden_act": "relu2",
+    "quantization_config": {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline",
+                            "modules_to_not_convert": None},
+}
+CONFIGS = {"llama": CONFIG, "bitnet": BITNET_CONFIG}
 
 
 def encode(text):
@@ -39,23 +50,52 @@ def rotate(x, cos, sin):
 
 
 class Norm(nn.Module):
-    def __init__(self, size):
+    def __init__(self, size, c):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
+        self.weight, self.epsilon = nn.Parameter(torch.ones(size)), c["rms_norm_eps"]
 
     def forward(self, x):
         f = x.float()
-        return (f * torch.rsqrt(f.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * self.weight
+        return (f * torch.rsqrt(f.pow(2).mean(-1, keepdim=True) + self.epsilon)).to(x.dtype) * self.weight
+
+
+def ternary(weight):
+    """-1, 0 and 1, and the number to multiply them with: the mean of the absolute values."""
+    scale = weight.abs().mean().clamp_min(1e-5)
+    return (weight / scale).round().clamp(-1, 1), scale
+
+
+class BitLinear(nn.Linear):
+    """A product of ternary weights with inputs rounded to a grid of 255 steps, as wide as the largest of a token; gradients
+    pass through both roundings. `kept`: the weights are ternary already."""
+    kept = False
+
+    def forward(self, x):
+        f = x.float()
+        step = f.abs().amax(-1, keepdim=True).clamp_min(1e-5) / 127
+        f = f + ((f / step).round() * step - f).detach()
+        weight = self.weight
+        if not self.kept:
+            signs, scale = ternary(weight)
+            weight = weight + (signs * scale - weight).detach()
+        return F.linear(f.to(x.dtype), weight)
+
+
+def linear(c):
+    """Products of a layer of this architecture."""
+    return BitLinear if "quantization_config" in c else nn.Linear
 
 
 class Attention(nn.Module):
     def __init__(self, c):
         super().__init__()
+        Linear = linear(c)
         self.q, self.kv, self.dim = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
-        self.q_proj = nn.Linear(c["hidden_size"], self.q * self.dim, bias=False)
-        self.k_proj = nn.Linear(c["hidden_size"], self.kv * self.dim, bias=False)
-        self.v_proj = nn.Linear(c["hidden_size"], self.kv * self.dim, bias=False)
-        self.o_proj = nn.Linear(self.q * self.dim, c["hidden_size"], bias=False)
+        self.q_proj = Linear(c["hidden_size"], self.q * self.dim, bias=False)
+        self.k_proj = Linear(c["hidden_size"], self.kv * self.dim, bias=False)
+        self.v_proj = Linear(c["hidden_size"], self.kv * self.dim, bias=False)
+        self.o_proj = Linear(self.q * self.dim, c["hidden_size"], bias=False)
+        self.attn_sub_norm = Norm(c["hidden_size"], c) if c["model_type"] == "bitnet" else nn.Identity()
 
     def forward(self, x, cos, sin, mask=None, cache=None, samples=None):
         b, t, _ = x.shape
@@ -80,24 +120,29 @@ class Attention(nn.Module):
                 edges = (total * samples + offset).floor()
                 p = torch.diff(edges, dim=-1, prepend=torch.zeros_like(edges[..., :1])).to(v.dtype) / samples
             out = p @ v
-        return self.o_proj(out.transpose(1, 2).reshape(b, t, -1))
+        return self.o_proj(self.attn_sub_norm(out.transpose(1, 2).reshape(b, t, -1)))
 
 
 class Mlp(nn.Module):
     def __init__(self, c):
         super().__init__()
-        self.gate_proj = nn.Linear(c["hidden_size"], c["intermediate_size"], bias=False)
-        self.up_proj = nn.Linear(c["hidden_size"], c["intermediate_size"], bias=False)
-        self.down_proj = nn.Linear(c["intermediate_size"], c["hidden_size"], bias=False)
+        Linear = linear(c)
+        self.squared = c["hidden_act"] == "relu2"
+        self.gate_proj = Linear(c["hidden_size"], c["intermediate_size"], bias=False)
+        self.up_proj = Linear(c["hidden_size"], c["intermediate_size"], bias=False)
+        self.down_proj = Linear(c["intermediate_size"], c["hidden_size"], bias=False)
+        self.ffn_sub_norm = Norm(c["intermediate_size"], c) if c["model_type"] == "bitnet" else nn.Identity()
 
     def forward(self, x):
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        gate = self.gate_proj(x)
+        gate = F.relu(gate).square() if self.squared else F.silu(gate)
+        return self.down_proj(self.ffn_sub_norm(gate * self.up_proj(x)))
 
 
 class Layer(nn.Module):
     def __init__(self, c):
         super().__init__()
-        self.input_layernorm, self.post_attention_layernorm = Norm(c["hidden_size"]), Norm(c["hidden_size"])
+        self.input_layernorm, self.post_attention_layernorm = Norm(c["hidden_size"], c), Norm(c["hidden_size"], c)
         self.self_attn, self.mlp = Attention(c), Mlp(c)
 
     def forward(self, x, *attention):
@@ -105,13 +150,13 @@ class Layer(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-class Llama(nn.Module):
+class Decoder(nn.Module):
     def __init__(self, c=None):
         super().__init__()
         self.c = c = c or CONFIG
         self.embed_tokens = nn.Embedding(c["vocab_size"], c["hidden_size"])
         self.layers = nn.ModuleList(Layer(c) for _ in range(c["num_hidden_layers"]))
-        self.norm = Norm(c["hidden_size"])
+        self.norm = Norm(c["hidden_size"], c)
         for name, p in self.named_parameters():
             if p.dim() == 2:
                 depth = (2 * c["num_hidden_layers"]) ** -0.5 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1

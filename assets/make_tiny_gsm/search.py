@@ -24,7 +24,7 @@ def main():
     parser.add_argument("--start", action="append", default=[], help="a,b,c,…; several are tried; default: uniform")
     options = parser.parse_args()
     began = time.time()
-    net = m.Llama().cuda()
+    net = m.Decoder().cuda()
     state = load_file(options.model / "model.safetensors")
     net.load_state_dict({k.removeprefix("model."): v.float() for k, v in state.items()})
     torch.set_float32_matmul_precision("high")

@@ -1,7 +1,8 @@
 """Trains assets/tiny-gsm, writes it as a Hugging Face directory with its train and held-out questions, and prints its
-accuracy dense and sampled. One GPU, a few minutes:
+accuracy dense and sampled; or assets/tiny-gsm-bitnet, which answers the same questions. One GPU, a few minutes:
 
     python3 train.py --out ../tiny-gsm
+    python3 train.py --architecture bitnet --out ../tiny-gsm-bitnet
 
 The questions of train.jsonl (for tuning schedules) and heldout.jsonl are never trained on."""
 
@@ -48,9 +49,49 @@ def training_set(count, held):
     return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
 
 
+def packed(signs):
+    """-1, 0 and 1 [4 n, in] in bytes [n, in]: row i of the quarter q in bits 2 q and 2 q + 1 of row i, plus one, as
+    transformers packs them."""
+    quarters = (signs + 1).to(torch.uint8).chunk(4)
+    return sum(quarter << 2 * q for q, quarter in enumerate(quarters))
+
+
+def unpacked(bytes_):
+    return torch.cat([(bytes_ >> 2 * q) & 3 for q in range(4)]).float() - 1
+
+
+def state_of(net):
+    """The tensors of a checkpoint: bfloat16, ternary weights packed with their scale beside them."""
+    state = {}
+    products = {name for name, module in net.named_modules() if isinstance(module, m.BitLinear)}
+    for name, value in net.state_dict().items():
+        module = name.removesuffix(".weight")
+        if module in products:
+            signs, scale = m.ternary(value.detach())
+            state["model." + name] = packed(signs).cpu().contiguous()
+            state[f"model.{module}.weight_scale"] = scale.reshape(1).to(torch.bfloat16).cpu()
+        else:
+            state["model." + name] = value.detach().to(torch.bfloat16).cpu().contiguous()
+    return state
+
+
+def load_state(net, state):
+    """The weights of a checkpoint as state_of made it."""
+    values = {}
+    for name, value in state.items():
+        if name.endswith(".weight_scale"):
+            continue
+        scale = state.get(name + "_scale")
+        values[name.removeprefix("model.")] = value.float() if scale is None else unpacked(value) * scale.float()
+    net.load_state_dict(values)
+    for module in net.modules():
+        if isinstance(module, m.BitLinear):
+            module.kept = True
+
+
 def write_directory(out, net, tune, heldout):
     out.mkdir(parents=True, exist_ok=True)
-    state = {("model." + k): v.detach().to(torch.bfloat16).cpu().contiguous() for k, v in net.state_dict().items()}
+    state = state_of(net)
     save_file(state, out / "model.safetensors", metadata={"format": "pt"})
     special = [{"id": i, "content": m.VOCAB[i], "single_word": False, "lstrip": False, "rstrip": False,
                 "normalized": False, "special": True} for i in range(4)]
@@ -66,7 +107,7 @@ def write_directory(out, net, tune, heldout):
         "model": {"type": "WordLevel", "vocab": {c: i for i, c in enumerate(m.VOCAB)}, "unk_token": "<unk>"},
     }
     files = {
-        "config.json": m.CONFIG,
+        "config.json": net.c,
         "generation_config.json": {"bos_token_id": m.BOS, "eos_token_id": m.EOS, "pad_token_id": m.PAD, "do_sample": False},
         "tokenizer.json": tokenizer,
         "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>",
@@ -75,22 +116,30 @@ def write_directory(out, net, tune, heldout):
     }
     for name, content in files.items():
         (out / name).write_text(json.dumps(content, indent=1) + "\n")
-    for name, rows in (("train.jsonl", tune), ("heldout.jsonl", heldout)):
+    # Every model answers the same questions; they lie beside the Llama.
+    questions = (("train.jsonl", tune), ("heldout.jsonl", heldout)) if net.c is m.CONFIG else ()
+    for name, rows in questions:
         (out / name).write_text("".join(json.dumps(p) + "\n" for p in rows))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--architecture", choices=m.CONFIGS, default="llama")
     parser.add_argument("--examples", type=int, default=1_250_000)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--prompt-weight", type=float, default=0.05, help="loss weight of the question's characters")
-    parser.add_argument("--score-decay", type=float, default=7.0,
-                        help="weight decay of the first layer's q and k projections: it keeps that layer's attention "
-                             "spread out, as the first layers of large models have it, so that it needs many samples")
+    parser.add_argument("--score-decay", type=float,
+                        help="weight decay of the first layer's q and k projections, 7 for the Llama: it keeps that layer's "
+                             "attention spread out, as the first layers of large models have it, so that it needs many "
+                             "samples; 0.1, as everywhere, for the BitNet")
     options = parser.parse_args()
+    config = m.CONFIGS[options.architecture]
+    if options.score_decay is None:
+        options.score_decay = 7.0 if options.architecture == "llama" else 0.1
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
 
@@ -108,7 +157,7 @@ def main():
     print(f"{len(ids)} training problems in {time.time() - began:.0f} s", flush=True)
 
     lengths = (ids != m.PAD).sum(1)
-    net = m.Llama().cuda()
+    net = m.Decoder(config).to(device)
     print(f"{sum(p.numel() for p in net.parameters()) / 1e6:.2f} M parameters", flush=True)
     soft = [f"layers.0.self_attn.{x}_proj.weight" for x in "qk"]
     scores = [p for n, p in net.named_parameters() if n in soft]
@@ -117,7 +166,7 @@ def main():
     optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0},
                                    {"params": scores, "weight_decay": options.score_decay}],
                                   lr=options.learning_rate, betas=(0.9, 0.98), fused=True)
-    cos, sin = m.rope_table(LENGTH, m.CONFIG["head_dim"], m.CONFIG["rope_theta"], "cuda")
+    cos, sin = m.rope_table(LENGTH, config["head_dim"], config["rope_theta"], device)
     order = np.random.default_rng(options.seed).permutation(len(ids))
     # Problems of like length share a batch, in pools, so that little is padded.
     pools = [order[i:i + 32 * options.batch] for i in range(0, len(order), 32 * options.batch)]
@@ -136,12 +185,12 @@ def main():
         for group in optimizer.param_groups:
             group["lr"] = rate
         longest = (int(lengths[rows].max()) + 15) // 16 * 16
-        batch = torch.from_numpy(ids[rows][:, :longest]).cuda(non_blocking=True).long()
-        start = torch.from_numpy(starts[rows]).cuda(non_blocking=True)
-        with torch.autocast("cuda", torch.bfloat16):
+        batch = torch.from_numpy(ids[rows][:, :longest]).to(device, non_blocking=True).long()
+        start = torch.from_numpy(starts[rows]).to(device, non_blocking=True)
+        with torch.autocast(device, torch.bfloat16):
             logits = forward(batch[:, :-1], cos[:longest - 1], sin[:longest - 1])
         target = batch[:, 1:]
-        place = torch.arange(longest - 1, device="cuda")
+        place = torch.arange(longest - 1, device=device)
         weight = ((place >= start[:, None] - 1) & (target != m.PAD)).float() + options.prompt_weight * (
             (place < start[:, None] - 1) & (target != m.PAD)).float()
         loss = F.cross_entropy(logits.float().flatten(0, 1), target.flatten(), reduction="none")
@@ -155,13 +204,12 @@ def main():
             print(f"step {step}/{steps} loss {loss.item():.4f} dense {100 * right:.1f} % {time.time() - began:.0f} s", flush=True)
 
     write_directory(options.out, net, tune, heldout)
-    state = load_file(options.out / "model.safetensors")
-    net.load_state_dict({k.removeprefix("model."): v.float() for k, v in state.items()})
-    layers = m.CONFIG["num_hidden_layers"]
+    load_state(net, load_file(options.out / "model.safetensors"))
+    layers = config["num_hidden_layers"]
     print(f"dense {100 * m.accuracy(net, heldout):.1f} %")
     for s in (4, 8, 16, 32, 64):
         print(f"uniform {s}: {100 * m.accuracy(net, heldout, [s] * layers):.1f} %")
-    for schedule in ([22] + [6] * 7, [29] + [5] * 7, [36] + [4] * 7):
+    for schedule in ([22] + [6] * 7, [29] + [5] * 7, [36] + [4] * 7) if options.architecture == "llama" else ():
         print(f"{schedule}: {100 * m.accuracy(net, heldout, schedule):.1f} %", flush=True)
     for layer in range(layers):
         schedule = [16] * layers
