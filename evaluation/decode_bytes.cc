@@ -26,6 +26,7 @@ int64_t weight_elements(const model::ModelConfig& config) {
   if (config.attention_bias) layer += queries + 2 * keys;
   if (config.attention_output_bias) layer += hidden;
   if (config.mlp_bias) layer += 2 * intermediate + hidden;
+  if (config.sub_norms) layer += queries + intermediate;
   if (config.qk_norm) layer += 2 * int64_t{config.head_dim};
   return config.num_layers * layer + hidden + int64_t{config.vocab_size} * hidden;
 }

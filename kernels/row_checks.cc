@@ -45,8 +45,8 @@ RowCheck check_fields(const ValueNormsParams& p, const RowPlace& place) {
   return check;
 }
 
-RowCheck check_fields(const SiluAndMultiplyParams& p, const RowPlace& place) {
-  const RowCheck check("silu_and_multiply", place);
+RowCheck check_fields(const ActivateAndMultiplyParams& p, const RowPlace& place) {
+  const RowCheck check("activate_and_multiply", place);
   check.rows("rows", p.rows);
   check.size("width", p.width, 1, place.most_width);
   if (p.rows > 0) check.pointers({{"gate_up", p.gate_up}, {"out", p.out}});

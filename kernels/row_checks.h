@@ -20,7 +20,7 @@ struct RowPlace {
   const char* suffix;  // of the operation's name in messages
   const char* memory;  // what a pointer must point to
   int64_t most_rows;   // rows or tokens of a call
-  int64_t most_width;  // of silu_and_multiply
+  int64_t most_width;  // of activate_and_multiply
 };
 inline constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
@@ -61,7 +61,7 @@ class RowCheck {
 RowCheck check_fields(const RmsNormParams& params, const RowPlace& place);
 RowCheck check_fields(const RotaryParams& params, const RowPlace& place);
 RowCheck check_fields(const ValueNormsParams& params, const RowPlace& place);
-RowCheck check_fields(const SiluAndMultiplyParams& params, const RowPlace& place);
+RowCheck check_fields(const ActivateAndMultiplyParams& params, const RowPlace& place);
 RowCheck check_fields(const EmbeddingParams& params, const RowPlace& place);
 RowCheck check_fields(const DivergenceParams& params, const RowPlace& place);
 RowCheck check_fields(const StoreSplitKeysParams& params, const RowPlace& place);

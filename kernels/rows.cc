@@ -85,9 +85,9 @@ void store_value_norms(const ValueNormsParams& p, int num_threads, Isa isa) {
             [&](int64_t begin, int64_t end) { kernel(p, begin, end); });
 }
 
-void silu_and_multiply(const SiluAndMultiplyParams& p, int num_threads, Isa isa) {
+void activate_and_multiply(const ActivateAndMultiplyParams& p, int num_threads, Isa isa) {
   check_fields(p, kCpu);
-  const auto kernel = kernels_of(isa).silu_and_multiply;
+  const auto kernel = kernels_of(isa).activate_and_multiply;
   for_parts(p.rows, 3 * int64_t{p.width} * size_of(p.dtype), num_threads,
             [&](int64_t begin, int64_t end) { kernel(p, begin, end); });
 }
@@ -113,8 +113,8 @@ void store_value_norms(const ValueNormsParams& params, int num_threads) {
   cpu::store_value_norms(params, num_threads, cpu::best_isa());
 }
 
-void silu_and_multiply(const SiluAndMultiplyParams& params, int num_threads) {
-  cpu::silu_and_multiply(params, num_threads, cpu::best_isa());
+void activate_and_multiply(const ActivateAndMultiplyParams& params, int num_threads) {
+  cpu::activate_and_multiply(params, num_threads, cpu::best_isa());
 }
 
 void row_divergence(const DivergenceParams& params, int num_threads) {

@@ -8,12 +8,18 @@
 
 #include <cstdint>
 
+#include "kernels/activation.h"
 #include "kernels/estimator.h"
 
 namespace allot::kernels {
 
+// Rows of smaller numbers than this are rounded as if it were the largest (RmsNormParams::int8_grid).
+inline constexpr float kLeastInt8Range = 1e-5f;
+
 // x = input, or, with a residual, residual = input + residual (rounded to dtype) and x = residual;
-// out = x / sqrt(mean(x^2) + epsilon) * weight.
+// out = x / sqrt(mean(x^2) + epsilon) * weight. With int8_grid the row that this gives, y, is rounded to the
+// multiples of its largest absolute value that eight bits hold, as a BitLinear does with its input
+// (transformers' AutoBitLinear): out = round(y * s) / s with s = 127 / max(|y|, 1e-5), ties to even.
 struct RmsNormParams {
   int64_t rows = 0;
   int32_t width = 0;              // hidden size, any positive number
@@ -23,6 +29,7 @@ struct RmsNormParams {
   void* residual = nullptr;      // [rows, width], updated in place; null = none; must not overlap out
   const void* weight = nullptr;  // [width]
   void* out = nullptr;           // [rows, width]; may be input
+  bool int8_grid = false;
 };
 void rms_norm(const RmsNormParams& params, int num_threads);
 
@@ -78,15 +85,16 @@ struct ValueNormsParams {
 };
 void store_value_norms(const ValueNormsParams& params, int num_threads);
 
-// out = silu(gate) * up with silu(x) = x / (1 + exp(-x)).
-struct SiluAndMultiplyParams {
+// out = activation(gate) * up.
+struct ActivateAndMultiplyParams {
   int64_t rows = 0;
   int32_t width = 0;              // intermediate size
   DType dtype = DType::kFloat32;  // of gate_up and out
+  Activation activation = Activation::kSilu;
   const void* gate_up = nullptr;  // [rows, 2 * width]: gate, then up
   void* out = nullptr;            // [rows, width]; must not overlap gate_up
 };
-void silu_and_multiply(const SiluAndMultiplyParams& params, int num_threads);
+void activate_and_multiply(const ActivateAndMultiplyParams& params, int num_threads);
 
 // out[i] = table[ids[i]].
 struct EmbeddingParams {

@@ -13,7 +13,7 @@
 // Every row is computed by itself and in a fixed order: a result depends neither on the other rows nor on
 // their number. Against the CPU: gather_embeddings_cuda, gather_rows_cuda, the residual stream of
 // rms_norm_cuda and values (without a bias or with one) are equal to the bit; out of rms_norm_cuda,
-// rotated queries and keys and silu_and_multiply_cuda differ by float32 rounding before the result is
+// rotated queries and keys and activate_and_multiply_cuda differ by float32 rounding before the result is
 // rounded (another order of the sum of squares, fused multiply-adds, another exponential), in bfloat16 at
 // most the last bit.
 //
@@ -46,8 +46,8 @@ void store_value_norms_cuda(const ValueNormsParams& params, const DeviceLimits& 
 void store_split_keys_cuda(const StoreSplitKeysParams& params, const DeviceLimits& limits, CudaStream stream);
 void split_queries_cuda(const SplitQueriesParams& params, const DeviceLimits& limits, CudaStream stream);
 
-void silu_and_multiply_cuda(const SiluAndMultiplyParams& params, const DeviceLimits& limits,
-                            CudaStream stream);
+void activate_and_multiply_cuda(const ActivateAndMultiplyParams& params, const DeviceLimits& limits,
+                                CudaStream stream);
 
 // ids[token] < 0: a padding row, filled with zeros. An id of vocab_size or more: a row of NaN.
 void gather_embeddings_cuda(const EmbeddingParams& params, const DeviceLimits& limits, CudaStream stream);

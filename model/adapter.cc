@@ -276,6 +276,11 @@ Adapter Adapter::open(const std::filesystem::path& directory, const ModelConfig&
   const nlohmann::json document = parse_json_file(config_path);
   const JsonView settings(document, config_path.string());
   refuse_what_is_no_sum(settings);
+  if (config.ternary) {
+    throw Unsupported(config_path.string() +
+                      " adapts projections whose weights are ternary in the base; supported are bases whose "
+                      "weights are full numbers, to which an update can be added");
+  }
   const auto rank = static_cast<double>(settings.at("r").integer(1, kMaxRank));
   const double alpha = read_alpha(settings.at("lora_alpha"));
   const Patterns ranks(settings, "rank_pattern", read_rank);

@@ -81,7 +81,7 @@ void Decoder::run(const ForwardBatch& batch, const kernels::AttentionMethod& att
   rope_.extend_to(*std::max_element(batch.lengths.begin(), batch.lengths.end()));
   for_each_block(batch.num_tokens(), [&](const Block& block) {
     embed(batch, block);
-    normalise(weights_.layers[0].input_norm, block, false);
+    normalise({.weight = weights_.layers[0].input_norm, .int8_grid = int8_inputs()}, block);
     project_qkv(0, batch, block);
   });
 
@@ -107,7 +107,9 @@ void Decoder::run(const ForwardBatch& batch, const kernels::AttentionMethod& att
   attend_layers(all_rows, 0, last, [&](int32_t layer) {
     for_each_block(batch.num_tokens(), [&](const Block& block) {
       finish_layer(layer, block);
-      normalise(weights_.layers[layer + 1].input_norm, block, true);
+      normalise(
+          {.weight = weights_.layers[layer + 1].input_norm, .adds_hidden = true, .int8_grid = int8_inputs()},
+          block);
       project_qkv(layer + 1, batch, block);
     });
   });
@@ -119,7 +121,7 @@ void Decoder::run(const ForwardBatch& batch, const kernels::AttentionMethod& att
   attend_layers(batch.output_rows, last, last + 1, [&](int32_t layer) {
     for_each_block(outputs, [&](const Block& block) {
       finish_layer(layer, block);
-      normalise(weights_.final_norm, block, true);
+      normalise({.weight = weights_.final_norm, .adds_hidden = true}, block);
       finish(block);
     });
   });
@@ -196,7 +198,7 @@ void Decoder::embed(const ForwardBatch& batch, const Block& block) {
 }
 
 // scratch.hidden = norm(residual), preceded by residual += scratch.hidden when asked for.
-void Decoder::normalise(const Buffer& weight, const Block& block, bool add_hidden_to_residual) {
+void Decoder::normalise(const NormStep& step, const Block& block) {
   for_each_part(block, [&](const Part& part) {
     std::byte* residual = row(residual_, block.begin + part.first, config_.hidden_size);
     std::byte* hidden = row(block.scratch.hidden, part.first, config_.hidden_size);
@@ -204,10 +206,26 @@ void Decoder::normalise(const Buffer& weight, const Block& block, bool add_hidde
                        .width = config_.hidden_size,
                        .dtype = cache_.shape().dtype,
                        .epsilon = static_cast<float>(config_.rms_norm_eps),
-                       .input = add_hidden_to_residual ? hidden : residual,
-                       .residual = add_hidden_to_residual ? residual : nullptr,
+                       .input = step.adds_hidden ? hidden : residual,
+                       .residual = step.adds_hidden ? residual : nullptr,
+                       .weight = step.weight.data(),
+                       .out = hidden,
+                       .int8_grid = step.int8_grid},
+                      1);
+  });
+}
+
+void Decoder::normalise_rows(const Buffer& weight, const Block& block, int64_t width, std::byte* rows) const {
+  for_each_part(block, [&](const Part& part) {
+    std::byte* const first = rows + part.first * width * kernels::size_of(cache_.shape().dtype);
+    kernels::rms_norm({.rows = part.rows,
+                       .width = static_cast<int32_t>(width),
+                       .dtype = cache_.shape().dtype,
+                       .epsilon = static_cast<float>(config_.rms_norm_eps),
+                       .input = first,
                        .weight = weight.data(),
-                       .out = hidden},
+                       .out = first,
+                       .int8_grid = int8_inputs()},
                       1);
   });
 }
@@ -248,18 +266,23 @@ void Decoder::project_qkv(int32_t layer, const ForwardBatch& batch, const Block&
 void Decoder::finish_layer(int32_t layer, const Block& block) {
   const LayerWeights& weights = weights_.layers[layer];
   Scratch& scratch = block.scratch;
-  weights.attention_output.apply(row(attended_, block.begin, q_width_), block.padded_rows(),
-                                 scratch.hidden.data(), block.threads);
-  normalise(weights.post_attention_norm, block, true);
+  std::byte* const attended = row(attended_, block.begin, q_width_);
+  if (config_.sub_norms) normalise_rows(weights.attention_sub_norm, block, q_width_, attended);
+  weights.attention_output.apply(attended, block.padded_rows(), scratch.hidden.data(), block.threads);
+  normalise({.weight = weights.post_attention_norm, .adds_hidden = true, .int8_grid = int8_inputs()}, block);
   weights.gate_up.apply(scratch.hidden.data(), block.padded_rows(), scratch.gate_up.data(), block.threads);
   for_each_part(block, [&](const Part& part) {
-    kernels::silu_and_multiply({.rows = part.rows,
-                                .width = config_.intermediate_size,
-                                .dtype = cache_.shape().dtype,
-                                .gate_up = row(scratch.gate_up, part.first, 2 * config_.intermediate_size),
-                                .out = row(scratch.activated, part.first, config_.intermediate_size)},
-                               1);
+    kernels::activate_and_multiply(
+        {.rows = part.rows,
+         .width = config_.intermediate_size,
+         .dtype = cache_.shape().dtype,
+         .activation = config_.activation,
+         .gate_up = row(scratch.gate_up, part.first, 2 * config_.intermediate_size),
+         .out = row(scratch.activated, part.first, config_.intermediate_size)},
+        1);
   });
+  if (config_.sub_norms)
+    normalise_rows(weights.mlp_sub_norm, block, config_.intermediate_size, scratch.activated.data());
   weights.down.apply(scratch.activated.data(), block.padded_rows(), scratch.hidden.data(), block.threads);
 }
 

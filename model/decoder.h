@@ -78,7 +78,16 @@ class Decoder {
   void for_each_block(int64_t rows, const std::function<void(const Block&)>& work);
   void for_each_part(const Block& block, const std::function<void(const Part&)>& work) const;
   void embed(const ForwardBatch& batch, const Block& block);
-  void normalise(const Buffer& weight, const Block& block, bool add_hidden_to_residual);
+  struct NormStep {
+    const Buffer& weight;
+    bool adds_hidden = false;  // scratch.hidden is added to the residual first
+    bool int8_grid = false;    // RmsNormParams::int8_grid
+  };
+  void normalise(const NormStep& step, const Block& block);
+  // Norms rows of `width` elements in place, for the next product of a layer.
+  void normalise_rows(const Buffer& weight, const Block& block, int64_t width, std::byte* rows) const;
+  // Inputs of a layer's products are on the int8 grid.
+  bool int8_inputs() const { return config_.ternary.has_value(); }
   void project_qkv(int32_t layer, const ForwardBatch& batch, const Block& block);
   void finish_layer(int32_t layer, const Block& block);
   void project_logits(const Block& block);

@@ -22,6 +22,9 @@ constexpr double kMaxReal = 1e15;
 struct Defaults {
   std::optional<int32_t> num_kv_heads = std::nullopt;  // nothing: num_attention_heads
   std::optional<int32_t> head_dim = std::nullopt;      // nothing: hidden_size / num_attention_heads
+  const char* hidden_act = "silu";
+  double rope_theta = 10000;
+  double rms_norm_eps = 1e-6;
 };
 
 struct SupportedArchitecture {
@@ -34,6 +37,9 @@ constexpr SupportedArchitecture kArchitectures[] = {
     {"Qwen2ForCausalLM", Architecture::kQwen2, {.num_kv_heads = 32}},
     {"Qwen3ForCausalLM", Architecture::kQwen3, {.num_kv_heads = 32, .head_dim = 128}},
     {"MistralForCausalLM", Architecture::kMistral, {.num_kv_heads = 8}},
+    {"BitNetForCausalLM",
+     Architecture::kBitNet,
+     {.num_kv_heads = 5, .hidden_act = "relu2", .rope_theta = 500000, .rms_norm_eps = 1e-5}},
 };
 // Default of every architecture that has a sliding window.
 constexpr int64_t kDefaultSlidingWindow = 4096;
@@ -117,11 +123,11 @@ void read_rope_scaling(const JsonView& rope, ModelConfig* result) {
   result->rope_scaling = scaling;
 }
 
-void read_rope(const JsonView& config, ModelConfig* result) {
+void read_rope(const JsonView& config, const Defaults& defaults, ModelConfig* result) {
   const auto parameters = config.find("rope_parameters");
   const auto scaling = parameters ? parameters : config.find("rope_scaling");
   const JsonView& theta_holder = parameters && parameters->find("rope_theta") ? *parameters : config;
-  result->rope_theta = theta_holder.real_or("rope_theta", 1, kMaxReal, 10000);
+  result->rope_theta = theta_holder.real_or("rope_theta", 1, kMaxReal, defaults.rope_theta);
   if (scaling) read_rope_scaling(*scaling, result);
   for (const JsonView* holder : {&config, scaling ? &*scaling : &config}) {
     const auto partial = holder->find("partial_rotary_factor");
@@ -132,15 +138,54 @@ void read_rope(const JsonView& config, ModelConfig* result) {
   }
 }
 
+kernels::Activation read_activation(const JsonView& config, const Defaults& defaults) {
+  const std::string activation = config.text_or("hidden_act", defaults.hidden_act);
+  if (activation == "silu" || activation == "swish") return kernels::Activation::kSilu;
+  if (activation == "relu2") return kernels::Activation::kReluSquared;
+  throw Unsupported(config.at("hidden_act").where() + " is \"" + activation +
+                    "\", supported are silu, relu2");
+}
+
+// Fields of quantization_config have the defaults of transformers' BitNetQuantConfig.
+TernaryWeights read_ternary_weights(const JsonView& quantization) {
+  if (const auto kept = quantization.find("modules_to_not_convert")) {
+    for (const JsonView& module : kept->elements()) {
+      if (module.text() == "lm_head") continue;
+      throw Unsupported(module.where() + " is " + module.shown() +
+                        ", supported is lm_head, which never is ternary");
+    }
+  }
+  if (quantization.boolean_or("use_rms_norm", false)) {
+    throw Unsupported(quantization.at("use_rms_norm").where() +
+                      " is true, supported is false: no norms but those of the architecture");
+  }
+  const std::string linear = quantization.text_or("linear_class", "bitlinear");
+  const std::string mode = quantization.text_or("quantization_mode", "offline");
+  if (linear != "bitlinear" && linear != "autobitlinear")
+    quantization.at("linear_class").fail("bitlinear or autobitlinear");
+  if (mode != "online" && mode != "offline") quantization.at("quantization_mode").fail("online or offline");
+  if (linear == "bitlinear") return TernaryWeights::kPackedOver;
+  return mode == "online" ? TernaryWeights::kMaster : TernaryWeights::kPacked;
+}
+
+void read_quantization(const JsonView& config, ModelConfig* result) {
+  const auto quantization = config.find("quantization_config");
+  if (!quantization) return;
+  if (result->architecture != Architecture::kBitNet ||
+      quantization->text_or("quant_method", "") != "bitnet") {
+    throw Unsupported(quantization->where() + " is " + quantization->shown() + " in a " +
+                      result->architecture_name +
+                      ", supported are unquantised weights, and quant_method bitnet in a BitNetForCausalLM; "
+                      "use the model's original checkpoint");
+  }
+  result->ternary = read_ternary_weights(*quantization);
+  if (result->attention_bias) {
+    throw Unsupported(config.at("attention_bias").where() +
+                      " is true, supported with ternary weights is false");
+  }
+}
+
 void refuse_what_would_change_results(const JsonView& config) {
-  const std::string activation = config.text_or("hidden_act", "silu");
-  if (activation != "silu" && activation != "swish") {
-    throw Unsupported(config.at("hidden_act").where() + " is \"" + activation + "\", supported is silu");
-  }
-  if (const auto quantization = config.find("quantization_config")) {
-    throw Unsupported(quantization->where() + " is " + quantization->shown() +
-                      ", supported are unquantised weights; use the model's original checkpoint");
-  }
   if (const auto layer_types = config.find("layer_types")) {
     for (const JsonView& type : layer_types->elements()) {
       if (type.text() != "full_attention") {
@@ -151,12 +196,13 @@ void refuse_what_would_change_results(const JsonView& config) {
   }
 }
 
-// Mistral slides whenever it has a window, Qwen when use_sliding_window says so, Llama never. A window over
-// all positions hides nothing.
+// Mistral slides whenever it has a window, Qwen when use_sliding_window says so, Llama and BitNet never. A
+// window over all positions hides nothing.
 void refuse_sliding_window(const JsonView& config, const ModelConfig& model) {
   const bool slides =
       model.architecture == Architecture::kMistral ||
-      (model.architecture != Architecture::kLlama && config.boolean_or("use_sliding_window", false));
+      ((model.architecture == Architecture::kQwen2 || model.architecture == Architecture::kQwen3) &&
+       config.boolean_or("use_sliding_window", false));
   const auto window = config.find("sliding_window");
   const bool is_null = !window && config.value().contains("sliding_window");
   if (!slides || is_null) return;
@@ -184,7 +230,18 @@ void read_biases(const JsonView& config, ModelConfig* result) {
       return;
     case Architecture::kMistral:
       return;
+    case Architecture::kBitNet:
+      result->attention_bias = result->attention_output_bias = config.boolean_or("attention_bias", false);
+      return;
   }
+}
+
+// The norm of attention's output has as many weights as the model's hidden states.
+void refuse_uneven_sub_norm(const JsonView& config, const ModelConfig& model) {
+  const int64_t attended = int64_t{model.num_q_heads} * model.head_dim;
+  if (!model.sub_norms || attended == model.hidden_size) return;
+  throw CorruptFile(config.where() + ": hidden_size is " + std::to_string(model.hidden_size) +
+                    ", expected num_attention_heads times head_dim, which is " + std::to_string(attended));
 }
 
 std::string read_stored_dtype(const JsonView& config) {
@@ -231,11 +288,15 @@ ModelConfig read_model_config(const std::filesystem::path& directory) {
   refuse_what_would_change_results(config);
   read_sizes(config, supported.defaults, &result);
   refuse_sliding_window(config, result);
-  read_rope(config, &result);
+  read_rope(config, supported.defaults, &result);
   read_biases(config, &result);
-  result.rms_norm_eps = config.real_or("rms_norm_eps", 0, 1, 1e-6);
+  read_quantization(config, &result);
+  result.activation = read_activation(config, supported.defaults);
+  result.rms_norm_eps = config.real_or("rms_norm_eps", 0, 1, supported.defaults.rms_norm_eps);
   result.tie_word_embeddings = config.boolean_or("tie_word_embeddings", false);
   result.qk_norm = result.architecture == Architecture::kQwen3;
+  result.sub_norms = result.architecture == Architecture::kBitNet;
+  refuse_uneven_sub_norm(config, result);
   result.initializer_range = config.real_or("initializer_range", 0, 1, 0.02);
   result.stored_dtype = read_stored_dtype(config);
   return result;

@@ -7,9 +7,19 @@
 #include <string>
 #include <vector>
 
+#include "kernels/activation.h"
+
 namespace allot::model {
 
-enum class Architecture { kLlama, kQwen2, kQwen3, kMistral };
+enum class Architecture { kLlama, kQwen2, kQwen3, kMistral, kBitNet };
+
+// How a checkpoint stores the ternary weights of its layers' projections (ternary.h): quantization_config
+// with quant_method bitnet.
+enum class TernaryWeights {
+  kMaster,      // as full numbers: linear_class autobitlinear, quantization_mode online
+  kPacked,      // packed, to be multiplied with weight_scale: autobitlinear, offline
+  kPackedOver,  // packed, to be divided by weight_scale: bitlinear
+};
 
 // Llama 3 rope scaling (config.json rope_scaling with rope_type "llama3").
 struct Llama3RopeScaling {
@@ -37,7 +47,12 @@ struct ModelConfig {
   bool attention_bias = false;         // bias of q, k and v; Qwen2 always has it
   bool attention_output_bias = false;  // bias of o; attention_bias of Llama and Qwen3 asks for both
   bool mlp_bias = false;
-  bool qk_norm = false;             // RMS norm of every query and key head before the rotation: Qwen3
+  bool qk_norm = false;  // RMS norm of every query and key head before the rotation: Qwen3
+  // RMS norms of attention's output before o, and of the MLP's gated product before down: BitNet.
+  bool sub_norms = false;
+  kernels::Activation activation = kernels::Activation::kSilu;
+  // With ternary weights, inputs of the projections are rounded to eight bits (kernels/rows.h, int8_grid).
+  std::optional<TernaryWeights> ternary;
   double initializer_range = 0.02;  // standard deviation of the weights before training
   std::string stored_dtype;         // "bfloat16", "float32", "float16": torch_dtype or dtype; may be empty
 };

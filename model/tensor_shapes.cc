@@ -23,10 +23,12 @@ std::map<std::string, std::vector<int64_t>> decoder_tensor_shapes(const ModelCon
       shapes[attention + "q_norm.weight"] = {config.head_dim};
       shapes[attention + "k_norm.weight"] = {config.head_dim};
     }
+    if (config.sub_norms) shapes[attention + "attn_sub_norm.weight"] = {q_rows};
     linear(attention + "o_proj", hidden, q_rows, config.attention_output_bias);
     shapes[prefix + "post_attention_layernorm.weight"] = {hidden};
     linear(mlp + "gate_proj", intermediate, hidden, config.mlp_bias);
     linear(mlp + "up_proj", intermediate, hidden, config.mlp_bias);
+    if (config.sub_norms) shapes[mlp + "ffn_sub_norm.weight"] = {intermediate};
     linear(mlp + "down_proj", hidden, intermediate, config.mlp_bias);
   }
   shapes["model.norm.weight"] = {hidden};

@@ -11,7 +11,9 @@
 
 namespace allot::model {
 
-// Every tensor that a decoder of this configuration has, by its name in a checkpoint.
+// Every tensor that a decoder of this configuration has, by its name in a checkpoint. Of packed ternary
+// weights the shape is that of the weights, four times as many rows as are stored, and their weight_scale is
+// part of them.
 std::map<std::string, std::vector<int64_t>> decoder_tensor_shapes(const ModelConfig& config);
 
 // "[2, 3]", as messages show a shape.

@@ -93,12 +93,14 @@ LayerWeights load_layer(const Loader& load, const ModelConfig& config, int32_t l
       .qkv_bias = config.attention_bias ? qkv_of("bias") : Buffer(),
       .q_norm = config.qk_norm ? load.stack({attention + "q_norm.weight"}) : Buffer(),
       .k_norm = config.qk_norm ? load.stack({attention + "k_norm.weight"}) : Buffer(),
+      .attention_sub_norm = config.sub_norms ? load.stack({attention + "attn_sub_norm.weight"}) : Buffer(),
       .attention_output = load.linear(attention + "o_proj", hidden, q_rows, config.attention_output_bias),
       .post_attention_norm = load.stack({prefix + "post_attention_layernorm.weight"}),
       .gate_up =
           Linear(load.shared({mlp + "gate_proj.weight", mlp + "up_proj.weight"}),
                  config.mlp_bias ? load.shared({mlp + "gate_proj.bias", mlp + "up_proj.bias"}) : nullptr,
                  2 * intermediate, hidden, load.dtype()),
+      .mlp_sub_norm = config.sub_norms ? load.stack({mlp + "ffn_sub_norm.weight"}) : Buffer(),
       .down = load.linear(mlp + "down_proj", hidden, intermediate, config.mlp_bias),
   };
 }

@@ -21,9 +21,11 @@ struct LayerWeights {
   Buffer qkv_bias;  // kernel adds: [(num_q_heads + 2 num_kv_heads) * head_dim], empty when there is none
   Buffer q_norm;    // [head_dim], empty when the architecture has none
   Buffer k_norm;    // [head_dim], likewise
+  Buffer attention_sub_norm;   // [num_q_heads * head_dim], empty when the architecture has none
   Linear attention_output;     // [hidden_size, num_q_heads * head_dim]
   Buffer post_attention_norm;  // [hidden_size]
   Linear gate_up;              // [2 intermediate_size, hidden_size]: gate, then up
+  Buffer mlp_sub_norm;         // [intermediate_size], empty when the architecture has none
   Linear down;                 // [hidden_size, intermediate_size]
 };
 

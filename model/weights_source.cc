@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -78,24 +79,37 @@ void write_stored(const WeightTensor& tensor, int64_t first, int64_t count, kern
   }
 }
 
-// The same with the tensor's update added.
-void write_merged(const WeightTensor& tensor, int64_t first, int64_t count, kernels::DType dtype,
-                  std::byte* out) {
+// What `make` writes into a span of float32, as `dtype`.
+template <class Make>
+void write_made(int64_t count, kernels::DType dtype, std::byte* out, const Make& make) {
   const auto size = static_cast<size_t>(count);
   if (dtype == kernels::DType::kFloat32) {
-    write_stored(tensor, first, count, dtype, out);
-    add_elements(*tensor.update, first, {reinterpret_cast<float*>(out), size});
+    make(std::span(reinterpret_cast<float*>(out), size));
     return;
   }
   const auto wide = std::make_unique_for_overwrite<float[]>(size);
-  write_stored(tensor, first, count, kernels::DType::kFloat32, reinterpret_cast<std::byte*>(wide.get()));
-  add_elements(*tensor.update, first, {wide.get(), size});
+  make(std::span(wide.get(), size));
   auto* halves = reinterpret_cast<uint16_t*>(out);
   if (dtype == kernels::DType::kBFloat16) {
     for (size_t i = 0; i < size; ++i) halves[i] = kernels::bfloat16_from_float(wide[i]);
   } else {
     for (size_t i = 0; i < size; ++i) halves[i] = kernels::float16_from_float(wide[i]);
   }
+}
+
+// Elements [first, first + count) of the stored bytes with the tensor's update added, or rounded.
+void make_elements(const WeightTensor& tensor, int64_t first, std::span<float> out) {
+  write_stored(tensor, first, std::ssize(out), kernels::DType::kFloat32,
+               reinterpret_cast<std::byte*>(out.data()));
+  if (tensor.update) add_elements(*tensor.update, first, out);
+  if (tensor.rounding) tensor.rounding->round(out);
+}
+
+// The mean of the absolute values.
+float mean_magnitude(const WeightTensor& tensor) {
+  double sum = 0;
+  for_each_element(tensor, 0, tensor.count(), [&](int64_t, float value) { sum += std::abs(value); });
+  return static_cast<float>(sum / static_cast<double>(tensor.count()));
 }
 
 // Elements [first, first + count) of `generator` to `out`, aligned for `dtype`.
@@ -136,6 +150,7 @@ WeightsSource::WeightsSource(std::variant<Checkpoint, uint64_t> origin, const Mo
                              std::optional<Adapter> adapter)
     : origin_(std::move(origin)),
       adapter_(std::move(adapter)),
+      ternary_(config.ternary),
       random_deviation_(config.initializer_range),
       shapes_(decoder_tensor_shapes(config)) {}
 
@@ -161,6 +176,8 @@ WeightTensor WeightsSource::at(const std::string& name) const {
                                       : random_tensor(*seed, name, random_deviation_);
     return {.name = name, .shape = shape, .dtype = TensorDType::kF32, .elements = elements};
   }
+  const bool is_ternary = ternary_ && name.ends_with("_proj.weight");
+  if (is_ternary && ternary_ != TernaryWeights::kMaster) return packed(name, shape);
   const TensorView& stored = std::get<Checkpoint>(origin_).at(name);
   if (stored.shape != shape) {
     throw Unsupported("tensor " + name + " has shape " + shape_text(stored.shape) + ", expected " +
@@ -172,19 +189,57 @@ WeightTensor WeightsSource::at(const std::string& name) const {
     throw Unsupported("tensor " + name + " is stored as " + dtype_name(stored.dtype) +
                       ", expected F32, BF16 or F16; convert the checkpoint to one of them");
   }
+  WeightTensor tensor{.name = name,
+                      .shape = shape,
+                      .dtype = stored.dtype,
+                      .elements = stored.bytes,
+                      .update = adapter_ ? adapter_->update_of(name) : std::nullopt};
+  if (is_ternary) tensor.rounding = TernaryRounding(mean_magnitude(tensor));
+  return tensor;
+}
+
+WeightTensor WeightsSource::packed(const std::string& name, const std::vector<int64_t>& shape) const {
+  const auto& checkpoint = std::get<Checkpoint>(origin_);
+  const TensorView& stored = checkpoint.at(name);
+  const std::vector<int64_t> expected{shape[0] / 4, shape[1]};
+  if (stored.dtype != TensorDType::kU8 || stored.shape != expected || shape[0] % 4 != 0) {
+    throw Unsupported("tensor " + name + " is stored as " + dtype_name(stored.dtype) + " with shape " +
+                      shape_text(stored.shape) + ", expected U8 " + shape_text(expected) + ", four of the " +
+                      std::to_string(shape[0]) +
+                      " rows that config.json gives in a byte, since its quantization_config says offline");
+  }
+  if (const size_t place = first_invalid(stored.bytes); place < stored.bytes.size()) {
+    throw CorruptFile("tensor " + name + " has the byte " +
+                      std::to_string(std::to_integer<int>(stored.bytes[place])) + " at offset " +
+                      std::to_string(place) + ", expected ternary weights: 0, 1 or 2 in each pair of bits");
+  }
+  const TensorView& scale = checkpoint.at(name + "_scale");
+  if (scale.dtype != TensorDType::kF32 && scale.dtype != TensorDType::kBF16 &&
+      scale.dtype != TensorDType::kF16) {
+    throw Unsupported("tensor " + scale.name + " is stored as " + dtype_name(scale.dtype) +
+                      ", expected F32, BF16 or F16");
+  }
+  if (scale.shape != std::vector<int64_t>{1}) {
+    throw Unsupported("tensor " + scale.name + " has shape " + shape_text(scale.shape) + ", expected [1]");
+  }
+  float value = 0;
+  write_stored({.name = scale.name, .shape = scale.shape, .dtype = scale.dtype, .elements = scale.bytes}, 0,
+               1, kernels::DType::kFloat32, reinterpret_cast<std::byte*>(&value));
+  if (ternary_ == TernaryWeights::kPackedOver) value = 1 / value;
   return {.name = name,
           .shape = shape,
-          .dtype = stored.dtype,
-          .elements = stored.bytes,
-          .update = adapter_ ? adapter_->update_of(name) : std::nullopt};
+          .dtype = scale.dtype,
+          .elements = PackedTernary{.bytes = stored.bytes, .scale = value}};
 }
 
 void write_elements(const WeightTensor& tensor, int64_t first, int64_t count, kernels::DType dtype,
                     std::byte* out) {
   if (const auto* generator = std::get_if<RandomTensor>(&tensor.elements)) {
     generate_elements(*generator, first, count, dtype, out);
-  } else if (tensor.update) {
-    write_merged(tensor, first, count, dtype, out);
+  } else if (const auto* packed = std::get_if<PackedTernary>(&tensor.elements)) {
+    write_made(count, dtype, out, [&](std::span<float> to) { unpack(*packed, first, to); });
+  } else if (tensor.update || tensor.rounding) {
+    write_made(count, dtype, out, [&](std::span<float> to) { make_elements(tensor, first, to); });
   } else {
     write_stored(tensor, first, count, dtype, out);
   }

@@ -112,15 +112,15 @@ class Bench {
   }
 
   void silu(int64_t rows, int32_t width) {
-    if (!wanted(fmt::format("silu_and_multiply {} x {}", rows, width))) return;
+    if (!wanted(fmt::format("activate_and_multiply {} x {}", rows, width))) return;
     const DeviceBytes gate_up = random_bfloat16(2 * rows * width, 1), out(gate_up.size() / 2);
     time(3.0 * 2 * static_cast<double>(rows * width), [&] {
-      silu_and_multiply_cuda({.rows = rows,
-                              .width = width,
-                              .dtype = DType::kBFloat16,
-                              .gate_up = gate_up.data(),
-                              .out = out.data()},
-                             limits_, timer_.stream());
+      activate_and_multiply_cuda({.rows = rows,
+                                  .width = width,
+                                  .dtype = DType::kBFloat16,
+                                  .gate_up = gate_up.data(),
+                                  .out = out.data()},
+                                 limits_, timer_.stream());
     });
   }
 

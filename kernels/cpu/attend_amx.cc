@@ -28,7 +28,7 @@ const Kernels kAmxKernels{attend,
                           Rows::rms_norm,
                           Rows::rotate_and_store,
                           Rows::store_value_norms,
-                          Rows::silu_and_multiply,
+                          Rows::activate_and_multiply,
                           Rows::row_divergence};
 
 }  // namespace allot::kernels::cpu

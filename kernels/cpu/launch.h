@@ -33,7 +33,7 @@ struct Kernels {
   void (*rms_norm)(const RmsNormParams&, int64_t begin, int64_t end);
   void (*rotate_and_store)(const RotaryParams&, int64_t begin, int64_t end);
   void (*store_value_norms)(const ValueNormsParams&, int64_t begin, int64_t end);
-  void (*silu_and_multiply)(const SiluAndMultiplyParams&, int64_t begin, int64_t end);
+  void (*activate_and_multiply)(const ActivateAndMultiplyParams&, int64_t begin, int64_t end);
   void (*row_divergence)(const DivergenceParams&, int64_t begin, int64_t end);
 };
 
@@ -51,7 +51,7 @@ void attend(const AttentionParams& params, int num_threads, Isa isa);
 void rms_norm(const RmsNormParams& params, int num_threads, Isa isa);
 void rotate_and_store(const RotaryParams& params, int num_threads, Isa isa);
 void store_value_norms(const ValueNormsParams& params, int num_threads, Isa isa);
-void silu_and_multiply(const SiluAndMultiplyParams& params, int num_threads, Isa isa);
+void activate_and_multiply(const ActivateAndMultiplyParams& params, int num_threads, Isa isa);
 void row_divergence(const DivergenceParams& params, int num_threads, Isa isa);
 
 }  // namespace allot::kernels::cpu

@@ -51,11 +51,11 @@ struct MakeKernels {
       store_value_norms_rows<V, uint16_t>(p, begin, end);
     }
   }
-  static void silu_and_multiply(const SiluAndMultiplyParams& p, int64_t begin, int64_t end) {
+  static void activate_and_multiply(const ActivateAndMultiplyParams& p, int64_t begin, int64_t end) {
     if (p.dtype == DType::kFloat32) {
-      silu_and_multiply_rows<V, float>(p, begin, end);
+      activate_and_multiply_rows<V, float>(p, begin, end);
     } else {
-      silu_and_multiply_rows<V, uint16_t>(p, begin, end);
+      activate_and_multiply_rows<V, uint16_t>(p, begin, end);
     }
   }
   static void row_divergence(const DivergenceParams& p, int64_t begin, int64_t end) {
@@ -66,7 +66,7 @@ struct MakeKernels {
     }
   }
   static constexpr Kernels kTable{
-      attend, rms_norm, rotate_and_store, store_value_norms, silu_and_multiply, row_divergence};
+      attend, rms_norm, rotate_and_store, store_value_norms, activate_and_multiply, row_divergence};
 };
 
 }  // namespace allot::kernels::cpu

@@ -33,6 +33,22 @@ ALLOT_INLINE void store_lanes(T* p, typename V::F x, int lanes) {
   }
 }
 
+// Rounds a row to the grid of RmsNormParams::int8_grid.
+template <class V, class T>
+ALLOT_INLINE void round_to_int8_grid(int64_t width, T* row) {
+  using F = typename V::F;
+  F largest = V::zero();
+  for_lanes<V>(width, [&](int64_t i, int lanes) {
+    const F x = load_lanes<V>(row + i, lanes);
+    largest = V::max(largest, V::max(x, V::zero() - x));
+  });
+  const float reached = V::reduce_max(largest);
+  const F scale = V::set1(127 / (reached > kLeastInt8Range ? reached : kLeastInt8Range));
+  for_lanes<V>(width, [&](int64_t i, int lanes) {
+    store_lanes<V>(row + i, V::round(load_lanes<V>(row + i, lanes) * scale) / scale, lanes);
+  });
+}
+
 template <class V, class T>
 void rms_norm_rows(const RmsNormParams& p, int64_t begin, int64_t end) {
   using F = typename V::F;
@@ -57,6 +73,7 @@ void rms_norm_rows(const RmsNormParams& p, int64_t begin, int64_t end) {
       const F x = load_lanes<V>(normed + i, lanes) * factor;
       store_lanes<V>(out + i, x * load_lanes<V>(weight + i, lanes), lanes);
     });
+    if (p.int8_grid) round_to_int8_grid<V>(p.width, out);
   }
 }
 
@@ -168,8 +185,17 @@ void store_value_norms_rows(const ValueNormsParams& p, int64_t begin, int64_t en
   }
 }
 
+template <class V>
+ALLOT_INLINE typename V::F activate(Activation activation, typename V::F x) {
+  if (activation == Activation::kReluSquared) {
+    x = V::max(V::zero(), x);  // in this order NaN stays
+    return x * x;
+  }
+  return x / (V::set1(1.0f) + exp2<V>(x * V::set1(-kLog2E)));
+}
+
 template <class V, class T>
-void silu_and_multiply_rows(const SiluAndMultiplyParams& p, int64_t begin, int64_t end) {
+void activate_and_multiply_rows(const ActivateAndMultiplyParams& p, int64_t begin, int64_t end) {
   using F = typename V::F;
   for (int64_t row = begin; row < end; ++row) {
     const T* gate = static_cast<const T*>(p.gate_up) + row * 2 * p.width;
@@ -177,8 +203,7 @@ void silu_and_multiply_rows(const SiluAndMultiplyParams& p, int64_t begin, int64
     T* out = static_cast<T*>(p.out) + row * p.width;
     for_lanes<V>(p.width, [&](int64_t i, int lanes) {
       const F x = load_lanes<V>(gate + i, lanes);
-      const F denominator = V::set1(1.0f) + exp2<V>(x * V::set1(-kLog2E));
-      store_lanes<V>(out + i, x / denominator * load_lanes<V>(up + i, lanes), lanes);
+      store_lanes<V>(out + i, activate<V>(p.activation, x) * load_lanes<V>(up + i, lanes), lanes);
     });
   }
 }

@@ -128,15 +128,29 @@ void CudaDecoder::check(cudaStream_t stream) const {
 }
 
 // hidden = norm(residual), preceded by residual += hidden when asked for.
-void CudaDecoder::normalise(const DeviceBuffer& weight, int64_t rows, bool add_hidden, cudaStream_t stream) {
-  kernels::rms_norm_cuda({.rows = rows,
+void CudaDecoder::normalise(const NormStep& step, cudaStream_t stream) {
+  kernels::rms_norm_cuda({.rows = step.rows,
                           .width = config_.hidden_size,
                           .dtype = dtype_,
                           .epsilon = static_cast<float>(config_.rms_norm_eps),
-                          .input = add_hidden ? hidden_.data() : residual_.data(),
-                          .residual = add_hidden ? residual_.data() : nullptr,
+                          .input = step.adds_hidden ? hidden_.data() : residual_.data(),
+                          .residual = step.adds_hidden ? residual_.data() : nullptr,
+                          .weight = step.weight.data(),
+                          .out = hidden_.data(),
+                          .int8_grid = step.int8_grid},
+                         device_, stream);
+}
+
+void CudaDecoder::normalise_rows(const DeviceBuffer& weight, int64_t rows, int32_t width,
+                                 const DeviceBuffer& data, cudaStream_t stream) const {
+  kernels::rms_norm_cuda({.rows = rows,
+                          .width = width,
+                          .dtype = dtype_,
+                          .epsilon = static_cast<float>(config_.rms_norm_eps),
+                          .input = data.data(),
                           .weight = weight.data(),
-                          .out = hidden_.data()},
+                          .out = data.data(),
+                          .int8_grid = int8_inputs()},
                          device_, stream);
 }
 
@@ -289,15 +303,21 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
     if (rows == 0) return;
     keep_rows(arrays, rows, plan.shape.rows, stream);
   }
+  if (config_.sub_norms) normalise_rows(weights.attention_sub_norm, rows, q_width_, attended_, stream);
   matmul_.run(product(LayerProduct::kAttentionOutput, layer, rows), stream);
-  normalise(weights.post_attention_norm, rows, true, stream);
+  normalise(
+      {.weight = weights.post_attention_norm, .rows = rows, .adds_hidden = true, .int8_grid = int8_inputs()},
+      stream);
   matmul_.run(product(LayerProduct::kGateUp, layer, rows), stream);
-  kernels::silu_and_multiply_cuda({.rows = rows,
-                                   .width = config_.intermediate_size,
-                                   .dtype = dtype_,
-                                   .gate_up = gate_up_.data(),
-                                   .out = activated_.data()},
-                                  device_, stream);
+  kernels::activate_and_multiply_cuda({.rows = rows,
+                                       .width = config_.intermediate_size,
+                                       .dtype = dtype_,
+                                       .activation = config_.activation,
+                                       .gate_up = gate_up_.data(),
+                                       .out = activated_.data()},
+                                      device_, stream);
+  if (config_.sub_norms)
+    normalise_rows(weights.mlp_sub_norm, rows, config_.intermediate_size, activated_, stream);
   matmul_.run(product(LayerProduct::kDown, layer, rows), stream);
 }
 
@@ -320,11 +340,15 @@ void CudaDecoder::queue_states(const PassPlan& plan, const PassArrays& arrays,
                                    .out = residual_.data()},
                                   device_, stream);
   for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
-    normalise(weights_.layers[layer].input_norm, rows, layer > 0, stream);
+    normalise({.weight = weights_.layers[layer].input_norm,
+               .rows = rows,
+               .adds_hidden = layer > 0,
+               .int8_grid = int8_inputs()},
+              stream);
     run_layer(layer, plan, arrays, method, stream);
   }
   const int64_t outputs = plan.shape.outputs;
-  if (outputs > 0) normalise(weights_.final_norm, outputs, true, stream);
+  if (outputs > 0) normalise({.weight = weights_.final_norm, .rows = outputs, .adds_hidden = true}, stream);
 }
 
 // Moves the residual and the attention of the rows whose logits are wanted to the front, using buffers of

@@ -109,7 +109,18 @@ class CudaDecoder {
   std::byte* keys(int32_t layer) const { return cache_.data() + cache_layer_bytes_ * (2 * layer); }
   std::byte* values(int32_t layer) const { return keys(layer) + cache_layer_bytes_; }
   float* value_norms(int32_t layer) const { return norms_.as<float>() + layer_vectors(cache_shape_) * layer; }
-  void normalise(const DeviceBuffer& weight, int64_t rows, bool add_hidden, cudaStream_t stream);
+  struct NormStep {
+    const DeviceBuffer& weight;
+    int64_t rows = 0;
+    bool adds_hidden = false;  // hidden is added to the residual first
+    bool int8_grid = false;    // RmsNormParams::int8_grid
+  };
+  void normalise(const NormStep& step, cudaStream_t stream);
+  // Norms rows of `width` elements in place, for the next product of a layer.
+  void normalise_rows(const DeviceBuffer& weight, int64_t rows, int32_t width, const DeviceBuffer& data,
+                      cudaStream_t stream) const;
+  // Inputs of a layer's products are on the int8 grid.
+  bool int8_inputs() const { return config_.ternary.has_value(); }
   // A layer's matrix products.
   enum class LayerProduct { kQkv, kAttentionOutput, kGateUp, kDown };
   MatmulParams product(LayerProduct which, int32_t layer, int64_t rows) const;

@@ -150,11 +150,13 @@ DeviceLayerWeights lay_out_layer(Layout& layout, const ModelConfig& config, int3
       .qkv_bias = layout.stack_if(config.attention_bias, {q + "bias", k + "bias", v + "bias"}),
       .q_norm = layout.stack_if(config.qk_norm, {attention + "q_norm.weight"}),
       .k_norm = layout.stack_if(config.qk_norm, {attention + "k_norm.weight"}),
+      .attention_sub_norm = layout.stack_if(config.sub_norms, {attention + "attn_sub_norm.weight"}),
       .attention_output = layout.stack({attention + "o_proj.weight"}),
       .attention_output_bias = layout.stack_if(config.attention_output_bias, {attention + "o_proj.bias"}),
       .post_attention_norm = layout.stack({prefix + "post_attention_layernorm.weight"}),
       .gate_up = layout.stack({gate + "weight", up + "weight"}),
       .gate_up_bias = layout.stack_if(config.mlp_bias, {gate + "bias", up + "bias"}),
+      .mlp_sub_norm = layout.stack_if(config.sub_norms, {mlp + "ffn_sub_norm.weight"}),
       .down = layout.stack({mlp + "down_proj.weight"}),
       .down_bias = layout.stack_if(config.mlp_bias, {mlp + "down_proj.bias"}),
   };

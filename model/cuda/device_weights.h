@@ -12,16 +12,18 @@
 namespace allot::model::cuda {
 
 struct DeviceLayerWeights {
-  DeviceBuffer input_norm;        // [hidden_size]
-  DeviceBuffer qkv;               // [(num_q_heads + 2 num_kv_heads) * head_dim, hidden_size]
-  DeviceBuffer qkv_bias;          // [(num_q_heads + 2 num_kv_heads) * head_dim], empty when there is none
-  DeviceBuffer q_norm;            // [head_dim], empty when the architecture has none
-  DeviceBuffer k_norm;            // [head_dim], likewise
-  DeviceBuffer attention_output;  // [hidden_size, num_q_heads * head_dim]
+  DeviceBuffer input_norm;          // [hidden_size]
+  DeviceBuffer qkv;                 // [(num_q_heads + 2 num_kv_heads) * head_dim, hidden_size]
+  DeviceBuffer qkv_bias;            // [(num_q_heads + 2 num_kv_heads) * head_dim], empty when there is none
+  DeviceBuffer q_norm;              // [head_dim], empty when the architecture has none
+  DeviceBuffer k_norm;              // [head_dim], likewise
+  DeviceBuffer attention_sub_norm;  // [num_q_heads * head_dim], empty when the architecture has none
+  DeviceBuffer attention_output;    // [hidden_size, num_q_heads * head_dim]
   DeviceBuffer attention_output_bias;  // [hidden_size], empty when there is none
   DeviceBuffer post_attention_norm;    // [hidden_size]
   DeviceBuffer gate_up;                // [2 intermediate_size, hidden_size]: gate, then up
   DeviceBuffer gate_up_bias;           // [2 intermediate_size], empty when there is none
+  DeviceBuffer mlp_sub_norm;           // [intermediate_size], empty when the architecture has none
   DeviceBuffer down;                   // [hidden_size, intermediate_size]
   DeviceBuffer down_bias;              // [hidden_size], empty when there is none
 };

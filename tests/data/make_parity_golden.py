@@ -5,7 +5,7 @@ Needs torch 2.11.0, transformers 5.17.0 and safetensors. Run from anywhere:
 
     python tests/data/make_parity_golden.py [CHECKPOINT...]
 
-It makes all checkpoints, or those named. Each folder is a Hugging Face model directory as save_pretrained writes it (three
+It makes all checkpoints, or those named; bitnet_* also need accelerate. Each folder is a Hugging Face model directory as save_pretrained writes it (three
 are then rewritten to the spelling of transformers 4) plus golden.safetensors:
 
     ids             I32 [n]           a text of random tokens
@@ -16,18 +16,27 @@ are then rewritten to the spelling of transformers 4) plus golden.safetensors:
     greedy          I32 [count, new]  greedy tokens in float32, each prompt generated alone; -1 after the end
     penalised       I32 [count, new]  the same with repetition_penalty 1.3
 
+Checkpoints with ternary weights (bitnet_online, bitnet_packed, bitnet_bitlinear) have shorter texts and replies: inputs of
+their products are rounded to eight bits, so that a number within rounding of two of them would decide a step of the grid.
+MIN_GRID_MARGIN keeps such numbers out of the text, and TERNARY_MARGIN lets none decide a token.
+
 sampling.json holds what transformers' logits warpers keep of random rows. Where the two best logits of a step are closer
 than MIN_MARGIN, rounding would decide the token; such a model is made again from the next seed.
 """
 
 import json
+import os
 import pathlib
 import shutil
 import sys
 
+os.environ["TORCHDYNAMO_DISABLE"] = "1"  # transformers compiles small functions of BitNet, which takes longer than they do
+
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import (
+    BitNetConfig,
+    BitNetForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -37,6 +46,7 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.integrations.bitnet import AutoBitLinear, BitLinear, pack_weights
 from transformers.generation.logits_process import (
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
@@ -49,10 +59,15 @@ EOS = 1
 NEW_TOKENS = 64
 PROMPT_LENGTHS = [1, 5, 17, 33, 48]
 MIN_MARGIN = 5e-4
+# Of checkpoints with ternary weights.
+TERNARY_TEXT = 40
+TERNARY_NEW_TOKENS = 16
+TERNARY_MARGIN = 0.05
+MIN_GRID_MARGIN = 2e-6  # distance from the middle of two steps, as a part of the largest
 
 
 class CloseCall(Exception):
-    """Two logits of a step are too close to compare tokens."""
+    """Two logits of a step, or two steps of a grid, are too close to compare results."""
 
 
 COMMON = dict(vocab_size=VOCAB, num_hidden_layers=2, max_position_embeddings=512, eos_token_id=EOS, bos_token_id=0,
@@ -116,6 +131,27 @@ CASES = {
                               MistralConfig(hidden_size=64, intermediate_size=72, num_attention_heads=2,
                                             num_key_value_heads=2, head_dim=64, sliding_window=None, **COMMON),
                               torch.bfloat16, {}, 13),
+    # Squared ReLU and norms before o and down. Full weights; ternary ones as full numbers that are rounded when used,
+    # packed with a factor, and packed with a divisor.
+    "bitnet_head64_group2": (BitNetForCausalLM,
+                             BitNetConfig(hidden_size=128, intermediate_size=88, num_attention_heads=2,
+                                          num_key_value_heads=1, tie_word_embeddings=True, **COMMON),
+                             torch.bfloat16, {}, 14),
+    "bitnet_bias": (BitNetForCausalLM,
+                    BitNetConfig(hidden_size=48, intermediate_size=56, num_attention_heads=3, num_key_value_heads=3,
+                                 attention_bias=True, **COMMON), torch.float32, {}, 15),
+    **{
+        f"bitnet_{name}": (BitNetForCausalLM,
+                           BitNetConfig(hidden_size=64, intermediate_size=72, num_attention_heads=heads,
+                                        num_key_value_heads=1, tie_word_embeddings=True, **COMMON), dtype, {}, seed)
+        for name, heads, dtype, seed in (("online", 1, torch.bfloat16, 16), ("packed", 1, torch.bfloat16, 17),
+                                         ("bitlinear", 4, torch.bfloat16, 18))
+    },
+}
+TERNARY = {
+    "bitnet_online": {"linear_class": "autobitlinear", "quantization_mode": "online"},
+    "bitnet_packed": {"linear_class": "autobitlinear", "quantization_mode": "offline"},
+    "bitnet_bitlinear": {"linear_class": "bitlinear"},
 }
 
 
@@ -134,15 +170,49 @@ def randomise(model, generator):
                 parameter.copy_(1.2 * noise / parameter.shape[1] ** 0.5)
 
 
-def generate(model, prompt, **kwargs):
-    out = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=NEW_TOKENS, output_logits=True,
+def make_ternary(folder, quantization):
+    """Makes a checkpoint of full weights one with ternary weights, as published ones are stored."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"] = {"quant_method": "bitnet", "modules_to_not_convert": None, **quantization}
+    path.write_text(json.dumps(config, indent=2) + "\n")
+    if quantization.get("quantization_mode") == "online":
+        return
+    state = load_file(folder / "model.safetensors")
+    for name in [name for name in state if name.endswith("_proj.weight")]:
+        mean = state[name].float().abs().mean()
+        signs = (state[name].float() / mean).round().clamp(-1, 1)
+        state[name] = pack_weights(signs)
+        scale = 1 / mean if quantization["linear_class"] == "bitlinear" else mean
+        state[name + "_scale"] = scale.reshape(1).to(torch.bfloat16)
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def watch_grids(model):
+    """A list of one number: how near an input of a ternary product came to the middle of two steps."""
+    nearest = [1.0]
+
+    def look(module, inputs):
+        x = inputs[0].float()
+        steps = x * (127 / x.abs().amax(-1, keepdim=True).clamp_min(1e-5))
+        distance = ((steps - steps.floor()) - 0.5).abs() / steps.abs().clamp_min(1)
+        nearest[0] = min(nearest[0], distance.min().item())
+
+    for module in model.modules():
+        if isinstance(module, (AutoBitLinear, BitLinear)):
+            module.register_forward_pre_hook(look)
+    return nearest
+
+
+def generate(model, prompt, new_tokens, margin, **kwargs):
+    out = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=new_tokens, output_logits=True,
                          output_scores=True, return_dict_in_generate=True, pad_token_id=0, **kwargs)
     for scores in out.scores:
         best = scores[0].topk(2).values
-        if best[0] - best[1] < MIN_MARGIN:
+        if best[0] - best[1] < margin:
             raise CloseCall
     tokens = out.sequences[0, len(prompt):].tolist()
-    return tokens + [-1] * (NEW_TOKENS - len(tokens))
+    return tokens + [-1] * (new_tokens - len(tokens))
 
 
 def to_transformers_4(folder):
@@ -166,17 +236,26 @@ def make_case(name, model_class, config, dtype, save_arguments, seed):
     if name in ("llama_rope_head24", "qwen2_group7", "mistral_group7"):
         to_transformers_4(folder)
 
-    text = torch.randint(2, VOCAB, (120,), generator=generator)
+    if name in TERNARY:
+        make_ternary(folder, TERNARY[name])
+    length, new_tokens, margin = ((TERNARY_TEXT, TERNARY_NEW_TOKENS, TERNARY_MARGIN) if name in TERNARY else
+                                  (120, NEW_TOKENS, MIN_MARGIN))
+
+    text = torch.randint(2, VOCAB, (length,), generator=generator)
     prompts = [torch.randint(2, VOCAB, (length,), generator=generator).tolist() for length in PROMPT_LENGTHS]
     golden = {"ids": text.to(torch.int32)}
     for key, load_dtype in (("logits", torch.float32), ("logits_bfloat16", torch.bfloat16)):
         model = model_class.from_pretrained(folder, dtype=load_dtype, attn_implementation="eager").eval()
+        nearest = watch_grids(model)
         with torch.no_grad():
             golden[key] = model(text[None]).logits[0].to(load_dtype).contiguous()
         if load_dtype == torch.float32:
-            golden["greedy"] = torch.tensor([generate(model, p) for p in prompts], dtype=torch.int32)
-            golden["penalised"] = torch.tensor([generate(model, p, repetition_penalty=1.3) for p in prompts],
-                                               dtype=torch.int32)
+            if nearest[0] < MIN_GRID_MARGIN:
+                raise CloseCall
+            golden["greedy"] = torch.tensor([generate(model, p, new_tokens, margin) for p in prompts],
+                                            dtype=torch.int32)
+            golden["penalised"] = torch.tensor(
+                [generate(model, p, new_tokens, margin, repetition_penalty=1.3) for p in prompts], dtype=torch.int32)
     golden["prompts"] = torch.tensor(sum(prompts, []), dtype=torch.int32)
     starts = [0]
     for prompt in prompts:

@@ -47,6 +47,10 @@ TEST(DecodeBytes, CountEveryWeightThatAStepReads) {
   more.attention_bias = more.attention_output_bias = more.mlp_bias = more.qk_norm = true;
   const int64_t biases = 32 * ((4096 + 2 * 1024) + 4096 + (2 * 14'336 + 4096) + 2 * 128);
   EXPECT_EQ(exact_bytes(more, {.keys = 1}).weights - exact_bytes(config, {.keys = 1}).weights, 2 * biases);
+  more = config;
+  more.sub_norms = true;
+  EXPECT_EQ(exact_bytes(more, {.keys = 1}).weights - exact_bytes(config, {.keys = 1}).weights,
+            2 * 32 * (4096 + 14'336));
 }
 
 TEST(DecodeBytes, SamplesReadAtMostAsManyValueRowsAsAGroupHasSamples) {

@@ -77,7 +77,80 @@ TEST(RmsNorm, FollowsItsFormulaWithAndWithoutAResidualStream) {
   });
 }
 
-TEST(SiluAndMultiply, FollowsItsFormulaFromMinusToPlusTwoHundred) {
+// Numbers that lie on the grid, between two of its steps and beyond the smallest range, so that each step is
+// known.
+TEST(RmsNorm, RoundsARowToTheStepsOfEightBits) {
+  for_every_kind([](cpu::Isa isa, DType dtype) {
+    for (const int32_t width : kWidths) {
+      constexpr int64_t kRows = 4;
+      constexpr float kDeviations[] = {1, 300, 1e-3f, 1e-8f};
+      Elements input = random_elements(dtype, kRows * width, 20);
+      Elements weight = random_elements(dtype, width, 21);
+      for (int64_t row = 0; row < kRows; ++row) {
+        for (int64_t i = row * width; i < (row + 1) * width; ++i)
+          input.set(i, kDeviations[row] * input.get(i));
+      }
+      Elements plain(dtype, kRows * width, 0), out(dtype, kRows * width + 16, kGuard);
+      RmsNormParams params{.rows = kRows,
+                           .width = width,
+                           .dtype = dtype,
+                           .epsilon = 1e-5f,
+                           .input = input.data(),
+                           .weight = weight.data(),
+                           .out = plain.data()};
+      cpu::rms_norm(params, 1, isa);
+      params.int8_grid = true;
+      params.out = out.data();
+      cpu::rms_norm(params, 1, isa);
+      Elements rounded(dtype, 1, 0);
+      for (int64_t row = 0; row < kRows; ++row) {
+        float largest = 1e-5f;
+        for (int64_t i = row * width; i < (row + 1) * width; ++i)
+          largest = std::max(largest, std::abs(plain.get(i)));
+        const float scale = 127 / largest;
+        for (int64_t i = row * width; i < (row + 1) * width; ++i) {
+          rounded.set(0, std::nearbyint(plain.get(i) * scale) / scale);
+          ASSERT_EQ(out.get(i), rounded.get(0)) << "row " << row << " of width " << width;
+        }
+      }
+      for (int64_t i = kRows * width; i < kRows * width + 16; ++i) ASSERT_EQ(out.get(i), kGuard);
+      // In place.
+      params.out = input.data();
+      cpu::rms_norm(params, 1, isa);
+      for (int64_t i = 0; i < kRows * width; ++i) ASSERT_EQ(input.get(i), out.get(i)) << width;
+    }
+  });
+}
+
+TEST(ActivateAndMultiply, SquaresWhatIsAboveZeroAndKeepsNan) {
+  for_every_kind([](cpu::Isa isa, DType dtype) {
+    for (const int32_t width : kWidths) {
+      constexpr int64_t kRows = 3;
+      Elements gate_up = random_elements(dtype, kRows * 2 * width, 22, 6);
+      gate_up.set(0, std::nanf(""));
+      gate_up.set(2 * width, -200);
+      gate_up.set(4 * width, 200);
+      Elements out(dtype, kRows * width + 16, kGuard);
+      cpu::activate_and_multiply({.rows = kRows,
+                                  .width = width,
+                                  .dtype = dtype,
+                                  .activation = Activation::kReluSquared,
+                                  .gate_up = gate_up.data(),
+                                  .out = out.data()},
+                                 1, isa);
+      EXPECT_TRUE(std::isnan(out.get(0)));
+      for (int64_t i = 1; i < kRows * width; ++i) {
+        const int64_t row = i / width, at = row * 2 * width + i % width;
+        const double gate = std::max(0.0F, gate_up.get(at));
+        const double expected = gate * gate * gate_up.get(at + width);
+        ASSERT_NEAR(out.get(i), expected, tolerance(dtype, expected)) << "gate " << gate;
+      }
+      for (int64_t i = kRows * width; i < kRows * width + 16; ++i) ASSERT_EQ(out.get(i), kGuard);
+    }
+  });
+}
+
+TEST(ActivateAndMultiply, FollowsItsFormulaFromMinusToPlusTwoHundred) {
   for_every_kind([](cpu::Isa isa, DType dtype) {
     for (const int32_t width : kWidths) {
       constexpr int64_t kRows = 3;
@@ -85,7 +158,7 @@ TEST(SiluAndMultiply, FollowsItsFormulaFromMinusToPlusTwoHundred) {
       gate_up.set(0, -200);
       gate_up.set(2 * width, 200);
       Elements out(dtype, kRows * width + 16, kGuard);
-      cpu::silu_and_multiply(
+      cpu::activate_and_multiply(
           {.rows = kRows, .width = width, .dtype = dtype, .gate_up = gate_up.data(), .out = out.data()}, 1,
           isa);
       for (int64_t row = 0; row < kRows; ++row) {
@@ -100,12 +173,12 @@ TEST(SiluAndMultiply, FollowsItsFormulaFromMinusToPlusTwoHundred) {
   });
 }
 
-TEST(SiluAndMultiply, KeepsNan) {
+TEST(ActivateAndMultiply, KeepsNan) {
   for_every_kind([](cpu::Isa isa, DType dtype) {
     Elements gate_up(dtype, 32, 1);
     gate_up.set(3, std::nanf(""));
     Elements out(dtype, 16, 0);
-    cpu::silu_and_multiply(
+    cpu::activate_and_multiply(
         {.rows = 1, .width = 16, .dtype = dtype, .gate_up = gate_up.data(), .out = out.data()}, 1, isa);
     EXPECT_TRUE(std::isnan(out.get(3)));
     EXPECT_FALSE(std::isnan(out.get(2)));
@@ -352,12 +425,12 @@ TEST(RowOperations, GiveTheSameBytesForEveryThreadCount) {
              threads);
     if (threads == 1) norm = out.bytes();
     EXPECT_TRUE(out.bytes() == norm) << threads << " threads";
-    silu_and_multiply({.rows = kRows,
-                       .width = kWidth,
-                       .dtype = DType::kBFloat16,
-                       .gate_up = input.data(),
-                       .out = out.data()},
-                      threads);
+    activate_and_multiply({.rows = kRows,
+                           .width = kWidth,
+                           .dtype = DType::kBFloat16,
+                           .gate_up = input.data(),
+                           .out = out.data()},
+                          threads);
     if (threads == 1) silu = out.bytes();
     EXPECT_TRUE(out.bytes() == silu) << threads << " threads";
   }
@@ -412,7 +485,7 @@ TEST(RowOperations, RefuseWhatTheyCannotDoWithTheValues) {
   EXPECT_THAT(message_of<InvalidArgument>([&] { rms_norm({.rows = 1, .width = 0}, 1); }), Names("width", 0));
   EXPECT_THAT(message_of<InvalidArgument>([&] { rms_norm({.rows = 1, .width = 4, .input = x}, 1); }),
               Names("weight", "null"));
-  EXPECT_THAT(message_of<InvalidArgument>([&] { silu_and_multiply({.rows = -1, .width = 4}, 1); }),
+  EXPECT_THAT(message_of<InvalidArgument>([&] { activate_and_multiply({.rows = -1, .width = 4}, 1); }),
               Names("rows", -1));
 }
 

@@ -23,6 +23,7 @@ struct Golden {
   std::vector<float> logits;
   std::vector<float> logits_bfloat16;
   std::vector<std::vector<int32_t>> prompts;
+  int32_t new_tokens = 0;  // at most of each of these
   std::vector<std::vector<int32_t>> greedy;
   std::vector<std::vector<int32_t>> penalised;
 };
@@ -55,6 +56,7 @@ inline Golden read_golden(const std::filesystem::path& directory) {
                 .logits = values_of<float>(find(file, "logits")),
                 .logits_bfloat16 = {},
                 .prompts = {},
+                .new_tokens = static_cast<int32_t>(find(file, "greedy").shape[1]),
                 .greedy = outputs_of(find(file, "greedy")),
                 .penalised = outputs_of(find(file, "penalised"))};
   for (uint16_t bits : values_of<uint16_t>(find(file, "logits_bfloat16"))) {

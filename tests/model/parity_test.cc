@@ -18,8 +18,6 @@ namespace {
 
 using kernels::DType;
 
-constexpr int32_t kNewTokens = 64;
-
 class Parity : public testing::TestWithParam<const char*> {
  protected:
   std::filesystem::path directory() const { return kCheckpoints / GetParam(); }
@@ -55,22 +53,24 @@ TEST_P(Parity, BFloat16LogitsAreAsCloseToFloat32AsThoseOfTransformers) {
 
 TEST_P(Parity, GreedyTokensOfARaggedBatchAreEqual) {
   Engine engine = this->engine(DType::kFloat32);
-  EXPECT_EQ(tokens_of(generate(engine, golden.prompts, {.max_new_tokens = kNewTokens})), golden.greedy);
+  EXPECT_EQ(tokens_of(generate(engine, golden.prompts, {.max_new_tokens = golden.new_tokens})),
+            golden.greedy);
 }
 
 TEST_P(Parity, GreedyTokensOneAtATimeAreEqual) {
   Engine engine = this->engine(DType::kFloat32);
   for (size_t i = 0; i < golden.prompts.size(); ++i) {
-    EXPECT_EQ(tokens_of(generate(engine, {golden.prompts[i]}, {.max_new_tokens = kNewTokens})).at(0),
+    EXPECT_EQ(tokens_of(generate(engine, {golden.prompts[i]}, {.max_new_tokens = golden.new_tokens})).at(0),
               golden.greedy[i]);
   }
 }
 
 TEST_P(Parity, GreedyTokensUnderARepetitionPenaltyAreEqual) {
   Engine engine = this->engine(DType::kFloat32);
-  EXPECT_EQ(tokens_of(generate(engine, golden.prompts,
-                               {.sampling = {.repetition_penalty = 1.3}, .max_new_tokens = kNewTokens})),
-            golden.penalised);
+  EXPECT_EQ(
+      tokens_of(generate(engine, golden.prompts,
+                         {.sampling = {.repetition_penalty = 1.3}, .max_new_tokens = golden.new_tokens})),
+      golden.penalised);
 }
 
 // Adapters against the model that PEFT's merge_and_unload gives (make_adapter_golden.py).
@@ -115,7 +115,8 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity,
                                          "llama_bias_sharded", "qwen2_group7", "qwen3_group4_tied",
                                          "qwen3_rope_bias", "mistral_group7", "mistral_window_sharded",
                                          "llama_head64", "qwen2_head64_group7", "qwen3_head128",
-                                         "mistral_head64_group1"),
+                                         "mistral_head64_group1", "bitnet_head64_group2", "bitnet_bias",
+                                         "bitnet_online", "bitnet_packed", "bitnet_bitlinear"),
                          [](const auto& checkpoint) { return std::string(checkpoint.param); });
 
 }  // namespace

@@ -28,11 +28,15 @@ TEST(DecoderTensorShapes, AreThoseOfTheCheckpointsThatTransformersWrites) {
     if (!entry.is_directory()) continue;
     const Checkpoint checkpoint = Checkpoint::open(entry.path());
     std::map<std::string, std::vector<int64_t>> stored;
-    for (const auto& [name, tensor] : checkpoint.tensors()) stored[name] = tensor.shape;
+    for (const auto& [name, tensor] : checkpoint.tensors()) {
+      if (name.ends_with(".weight_scale")) continue;
+      stored[name] = tensor.shape;
+      if (tensor.dtype == TensorDType::kU8) stored[name][0] *= 4;
+    }
     EXPECT_EQ(decoder_tensor_shapes(read_model_config(entry.path())), stored) << entry.path();
     ++checkpoints;
   }
-  EXPECT_EQ(checkpoints, 13);
+  EXPECT_EQ(checkpoints, 18);
 }
 
 TEST(DecoderTensorShapes, OfTheFullSizeConfigurationsHaveThePublishedNumberOfParameters) {
@@ -46,6 +50,7 @@ TEST(DecoderTensorShapes, OfTheFullSizeConfigurationsHaveThePublishedNumberOfPar
   };
   EXPECT_EQ(parameters("llama-3.1-8b"), 8'030'261'248);
   EXPECT_EQ(parameters("qwen2-7b"), 7'615'616'512);
+  EXPECT_EQ(parameters("bitnet-2b"), 2'412'820'480);
 }
 
 // The value of element `index` as its file has it.
@@ -92,6 +97,81 @@ std::vector<float> all_of(const WeightTensor& tensor) {
   std::vector<float> values(tensor.count());
   write_elements(tensor, 0, tensor.count(), DType::kFloat32, reinterpret_cast<std::byte*>(values.data()));
   return values;
+}
+
+constexpr const char* kValueWeights = "model.layers.1.self_attn.v_proj.weight";
+
+// The definitions of transformers' WeightQuant, written down once more.
+TEST(WeightsSource, RoundsFullNumbersToTernaryWeightsByTheirMeanMagnitude) {
+  const std::filesystem::path directory = kCheckpoints / "bitnet_online";
+  const WeightsSource source = WeightsSource::checkpoint(directory, read_model_config(directory));
+  const Checkpoint checkpoint = Checkpoint::open(directory);
+  const TensorView& stored = checkpoint.at(kValueWeights);
+  const WeightTensor tensor = source.at(stored.name);
+  double sum = 0;
+  for (int64_t i = 0; i < tensor.count(); ++i) sum += std::abs(stored_value(stored, i));
+  const double mean = sum / static_cast<double>(tensor.count());
+  const std::vector<float> weights = all_of(tensor);
+  std::map<double, int> counts;
+  for (int64_t i = 0; i < tensor.count(); ++i) {
+    const double sign = std::clamp(std::nearbyint(stored_value(stored, i) / mean), -1.0, 1.0);
+    ++counts[sign];
+    ASSERT_NEAR(weights[static_cast<size_t>(i)], sign * mean, 1e-6 * mean) << i;
+  }
+  EXPECT_EQ(counts.size(), 3U);
+  EXPECT_FALSE(source.at("model.embed_tokens.weight").rounding);
+  EXPECT_FALSE(source.at("model.layers.1.mlp.ffn_sub_norm.weight").rounding);
+}
+
+TEST(WeightsSource, UnpacksFourTernaryWeightsOfAByteFromFourQuartersOfTheRows) {
+  for (const auto& [name, divides] : {std::pair("bitnet_packed", false), {"bitnet_bitlinear", true}}) {
+    const std::filesystem::path directory = kCheckpoints / name;
+    const WeightsSource source = WeightsSource::checkpoint(directory, read_model_config(directory));
+    const Checkpoint checkpoint = Checkpoint::open(directory);
+    const TensorView& stored = checkpoint.at(kValueWeights);
+    const float scale = stored_value(checkpoint.at(stored.name + "_scale"), 0);
+    const WeightTensor tensor = source.at(stored.name);
+    ASSERT_EQ(tensor.shape[0], 4 * stored.shape[0]);
+    const std::vector<float> weights = all_of(tensor);
+    const auto quarter = static_cast<int64_t>(stored.bytes.size());
+    int not_zero = 0;
+    for (int64_t i = 0; i < tensor.count(); ++i) {
+      const int sign = (std::to_integer<int>(stored.bytes[i % quarter]) >> (2 * (i / quarter)) & 3) - 1;
+      ASSERT_EQ(weights[i], static_cast<float>(sign) * (divides ? 1 / scale : scale)) << name << " " << i;
+      not_zero += sign != 0;
+    }
+    EXPECT_GT(not_zero, tensor.count() / 2);
+    // A range that begins in one quarter and ends in the next but one.
+    const int64_t first = quarter - 5, count = quarter + 11;
+    std::vector<uint16_t> narrow(static_cast<size_t>(count));
+    write_elements(tensor, first, count, DType::kBFloat16, reinterpret_cast<std::byte*>(narrow.data()));
+    for (int64_t i = 0; i < count; ++i)
+      ASSERT_EQ(narrow[i], kernels::bfloat16_from_float(weights[first + i])) << name << " " << i;
+  }
+}
+
+TEST(WeightsSource, PackedWeightsThatAreNotWhatTheConfigurationSaysAreRefusedWithTheirName) {
+  const CopiedCheckpoint copy(kCheckpoints / "bitnet_packed");
+  const ModelConfig config = read_model_config(copy.path());
+  const auto load = [&](const ModelConfig& with) {
+    return [&copy, with] { (void)WeightsSource::checkpoint(copy.path(), with).at(kValueWeights); };
+  };
+  EXPECT_NO_THROW(load(config)());
+  ModelConfig other = config;
+  other.ternary = TernaryWeights::kMaster;
+  EXPECT_THAT(load(other), ThrowsMessage<Unsupported>(Names(kValueWeights, "[16, 64]", "[64, 64]")));
+  other = config;
+  other.head_dim = 62;
+  EXPECT_THAT(load(other),
+              ThrowsMessage<Unsupported>(Names(kValueWeights, "U8", "[16, 64]", "[15, 64]", 62)));
+  // 3 in the second pair of bits.
+  const Checkpoint checkpoint = Checkpoint::open(copy.path());
+  const auto bytes = checkpoint.at(kValueWeights).bytes;
+  const std::string whole(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  std::string broken = whole;
+  broken[1000] = 0x1C;
+  copy.replace("model.safetensors", whole, broken);
+  EXPECT_THAT(load(config), ThrowsMessage<CorruptFile>(Names(kValueWeights, 28, 1000)));
 }
 
 // Both add in float32, in orders of their own: each of at most 9 products of a few tenths is rounded, and so

@@ -75,6 +75,7 @@ class Inputs:
             "adapter": "assets/smol-words",
             "long": "assets/smol-long",
             "tiny": "assets/tiny-gsm",
+            "bitnet": "assets/tiny-gsm-bitnet",
             "heldout": "assets/tiny-gsm/heldout.jsonl",
             "shapes": "configs/shapes",
             "humaneval": self.options.humaneval,

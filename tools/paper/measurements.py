@@ -147,11 +147,37 @@ def uniform(*samples: int, dense: bool = False) -> list[str]:
 
 TINY = ["--model", "{tiny}", "--max-new-tokens", "96"]
 SMOL = ["--model", "{smollm2}", "--adapter", "{adapter}", "--prompt-style", "plain", "--max-new-tokens", "96"]
+BITNET = ["--model", "{bitnet}", "--max-new-tokens", "96"]
 TINY_SAMPLES = uniform(2, 4, 8, 16, 32, 64, 128, 256)
 SMOL_SAMPLES = uniform(4, 8, 16, 32, 64)
 BERNOULLI = ["--score-stage", "bernoulli-strat", "--score-budget"]
 # Appendix C.2's mean query is estimated by independent draws, and the paper's key access fits those.
 MEAN_QUERY = ["--score-stage", "bernoulli", "--mean-group-query", "--score-budget"]
+STRATIFIED_MEAN_QUERY = ["--score-stage", "bernoulli-strat", "--mean-group-query", "--score-budget"]
+
+
+def bernoulli_stages(name: str, model: list[str], limit: int) -> dict[str, Measurement]:
+    """The rows of tables 7 to 9."""
+    dense = ["--prefill", "dense"]
+    return {
+        **{
+            f"{name}-bernoulli-{budget}": evaluate(model, "exact", uniform(1), limit, *BERNOULLI, str(budget))
+            for budget in (1, 2, 4, 8, 16)
+        },
+        **{
+            f"{name}-bernoulli-group-{budget}": evaluate(model, "exact", uniform(1), limit, *MEAN_QUERY, str(budget))
+            for budget in (2, 4, 8, 16)
+        },
+        **{
+            f"{name}-bernoulli-decode-{budget}": evaluate(
+                model, "exact", uniform(1), limit, *MEAN_QUERY, str(budget), *dense
+            )
+            for budget in (1, 2, 4, 8, 16)
+        },
+        f"{name}-bernoulli-iid": evaluate(model, "iid", uniform(8, 16, 32, 64, 128), limit, *MEAN_QUERY, "4"),
+    }
+
+
 STATES = ("states", "layers", "keys", "head_dim", "score_deviation", "heads", "replicates", "seed", "tool_version")
 VARIANCE = rows(
     "estimator", "samples", "squared_error", "squared_error_standard_error", "squared_error_formula",
@@ -261,25 +287,10 @@ MEASUREMENTS: dict[str, Measurement] = {
     "eval-tiny-prop": evaluate(TINY, "prop", uniform(8, 16, 32, 64), 128, "--tile", "64", "--prefill", "dense"),
     "eval-tiny-flash": evaluate(TINY, "flash", uniform(16, 32, 64), 128, "--tile", "64", "--prefill", "dense"),
     "eval-tiny-sys-decode": evaluate(TINY, "sys", uniform(8, 16, 32, 64), 128, "--prefill", "dense"),
-    **{
-        f"eval-tiny-bernoulli-{budget}": evaluate(TINY, "exact", uniform(1), 128, *BERNOULLI, str(budget))
-        for budget in (1, 2, 4, 8, 16)
-    },
-    **{
-        f"eval-tiny-bernoulli-group-{budget}": evaluate(
-            TINY, "exact", uniform(1), 128, *MEAN_QUERY, str(budget)
-        )
-        for budget in (2, 4, 8, 16)
-    },
-    **{
-        f"eval-tiny-bernoulli-decode-{budget}": evaluate(
-            TINY, "exact", uniform(1), 128, *MEAN_QUERY, str(budget), "--prefill", "dense"
-        )
-        for budget in (1, 2, 4, 8, 16)
-    },
-    "eval-tiny-bernoulli-iid": evaluate(
-        TINY, "iid", uniform(8, 16, 32, 64, 128), 128, *MEAN_QUERY, "4"
-    ),
+    **bernoulli_stages("eval-tiny", TINY, 128),
+    "eval-bitnet-sys": evaluate(BITNET, "sys", ["dense", *TINY_SAMPLES], 256),
+    "eval-bitnet-iid": evaluate(BITNET, "iid", uniform(8, 16, 32, 64, 128), 256),
+    **bernoulli_stages("eval-bitnet", BITNET, 256),
     "eval-smollm2-sys": evaluate(SMOL, "sys", ["dense", *SMOL_SAMPLES], 64),
     "eval-smollm2-strat": evaluate(SMOL, "strat", SMOL_SAMPLES, 64),
     "eval-smollm2-iid": evaluate(SMOL, "iid", SMOL_SAMPLES, 64),
@@ -322,5 +333,13 @@ MEASUREMENTS: dict[str, Measurement] = {
     "tune-reinforce": tune(
         "--policy", "reinforce-paper", "--floor", "0", "--episodes", "600", "--estimator", "iid", "--reward", "answers"
     ),
-    "eval-smollm2-bernoulli-4": evaluate(SMOL, "exact", uniform(1), 64, *BERNOULLI, "4"),
+    **{
+        f"eval-smollm2-{name}-{budget}": evaluate(SMOL, "exact", uniform(1), 256, *stage, str(budget))
+        for name, stage, budgets in (
+            ("bernoulli", BERNOULLI, (1, 2, 4, 8, 16, 32, 64)),
+            ("bernoulli-group", MEAN_QUERY, (2, 4, 8, 16, 32, 64)),
+            ("bernoulli-strat-group", STRATIFIED_MEAN_QUERY, (4, 8, 16, 32, 64)),
+        )
+        for budget in budgets
+    },
 }

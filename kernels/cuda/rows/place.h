@@ -8,7 +8,7 @@
 
 namespace allot::kernels::cuda {
 
-// Rows are the x dimension of a grid. In silu_and_multiply, blocks of 256 elements or more are
+// Rows are the x dimension of a grid. In activate_and_multiply, blocks of 256 elements or more are
 // the y dimension.
 inline constexpr RowPlace kPlace{
     .suffix = " on CUDA", .memory = "device memory", .most_rows = INT32_MAX, .most_width = 65535 * 256};

@@ -28,6 +28,20 @@ __device__ float block_sum(float x) {
   return x;
 }
 
+// Largest over the block, the same in every thread; of numbers that are not negative.
+__device__ float block_max(float x) {
+  __shared__ float warp_maxima[kMaxThreads / 32];
+  const uint32_t warps = blockDim.x / 32;
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, offset));
+  if (threadIdx.x % 32 == 0) warp_maxima[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = threadIdx.x % 32 < warps ? warp_maxima[threadIdx.x % 32] : 0;
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, offset));
+  return x;
+}
+
 template <class T, int N>
 __global__ void __launch_bounds__(kMaxThreads) rms_norm(RmsNormParams p) {
   begin_overlapped();
@@ -64,12 +78,15 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm(RmsNormParams p) {
   }
 
   const float factor = 1 / sqrtf(block_sum(squares) / static_cast<float>(p.width) + p.epsilon);
+  float largest = 0;
   const auto give = [&](int32_t i, float(&x)[N]) {
     float w[N];
     load_elements<T, N>(weight + i, w);
 #pragma unroll
     for (int j = 0; j < N; ++j) x[j] = x[j] * factor * w[j];
     store_elements<T, N>(out + i, x);
+#pragma unroll
+    for (int j = 0; j < N; ++j) largest = fmaxf(largest, fabsf(x[j]));
   };
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
@@ -79,6 +96,23 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm(RmsNormParams p) {
     float x[N];
     load_elements<T, N>((residual != nullptr ? residual : input) + i, x);
     give(i, x);
+  }
+
+  if (!p.int8_grid) return;
+  const float scale = 127 / fmaxf(block_max(largest), kLeastInt8Range);
+  const auto round = [&](int32_t i, float(&x)[N]) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) x[j] = rintf(x[j] * scale) / scale;
+    store_elements<T, N>(out + i, x);
+  };
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    if (begin + k * step < p.width) round(begin + k * step, kept[k]);
+  }
+  for (int32_t i = begin + kKept * step; i < p.width; i += step) {
+    float x[N];
+    load_elements<T, N>(out + i, x);  // what this thread has written
+    round(i, x);
   }
 }
 

@@ -50,7 +50,7 @@ void check(const ValueNormsParams& p) {
   check_pool(p);
 }
 
-void check(const SiluAndMultiplyParams& p) {
+void check(const ActivateAndMultiplyParams& p) {
   check_fields(p, kPlace);
 }
 

@@ -12,7 +12,7 @@ namespace allot::kernels::cuda {
 void check(const RmsNormParams& params);
 void check(const RotaryParams& params);
 void check(const ValueNormsParams& params);
-void check(const SiluAndMultiplyParams& params);
+void check(const ActivateAndMultiplyParams& params);
 void check(const EmbeddingParams& params);
 void check(const GatherRowsParams& params);
 void check(const GatherCacheParams& params);

@@ -410,7 +410,7 @@ TEST_F(MatvecCuda, AChainInAGraphGivesWhatSeparateCallsGive) {
                    .out_stride = 2 * kWide},
                   gpu_limits(), stream_);
       between();
-      silu_and_multiply_cuda(
+      activate_and_multiply_cuda(
           {.rows = kRows, .width = kWide, .dtype = kType, .gate_up = gate_up.data(), .out = activated.data()},
           gpu_limits(), stream_);
       between();

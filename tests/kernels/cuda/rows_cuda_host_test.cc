@@ -40,8 +40,8 @@ TEST(RowsCudaHost, RefuseWhatTheyCannotDoWithTheValues) {
   EXPECT_THAT(norm({.rows = 1, .width = 8, .epsilon = -1}), Names("rms_norm", "epsilon", -1, 0));
   EXPECT_THAT(norm({.rows = 1, .width = 8, .input = data}), Names("rms_norm", "weight", "null"));
 
-  const auto silu = [](SiluAndMultiplyParams p) {
-    return message_of<InvalidArgument>([&] { silu_and_multiply_cuda(p, kH200, nullptr); });
+  const auto silu = [](ActivateAndMultiplyParams p) {
+    return message_of<InvalidArgument>([&] { activate_and_multiply_cuda(p, kH200, nullptr); });
   };
   EXPECT_THAT(silu({.rows = 1, .width = 1 << 30}), Names("width", 1 << 30, 1, 16776960));
   EXPECT_THAT(silu({.rows = 1, .width = 8, .gate_up = data}), Names("out", "null"));

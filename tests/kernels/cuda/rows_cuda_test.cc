@@ -82,6 +82,81 @@ TEST_F(RowsCuda, RmsNormMayWriteOverItsInput) {
   EXPECT_EQ(in_place.download(stream_), apart.download(stream_));
 }
 
+// The grid of what the same kernel gives without it: each step is known.
+TEST_F(RowsCuda, RmsNormRoundsARowToTheStepsOfEightBits) {
+  for_every_kind([&](DType dtype) {
+    for (const int32_t width : {1, 8, 15, 256, 683, 2560, 6912, 8192, 12344, 20001}) {
+      SCOPED_TRACE("width " + std::to_string(width));
+      constexpr int64_t kRows = 4;
+      constexpr float kDeviations[] = {1, 300, 1e-3f, 1e-8f};
+      Elements input = random_elements(dtype, kRows * width, 20);
+      for (int64_t row = 0; row < kRows; ++row) {
+        for (int64_t i = row * width; i < (row + 1) * width; ++i)
+          input.set(i, kDeviations[row] * input.get(i));
+      }
+      GuardedArray& plain = put(Elements(dtype, kRows * width, kOld));
+      GuardedArray& out = put(Elements(dtype, kRows * width, kOld));
+      GuardedArray& in_place = put(input);
+      RmsNormParams params{.rows = kRows,
+                           .width = width,
+                           .dtype = dtype,
+                           .epsilon = 1e-5f,
+                           .input = put(input).data(),
+                           .weight = put(random_elements(dtype, width, 21)).data(),
+                           .out = plain.data()};
+      rms_norm_cuda(params, gpu_limits(), stream_);
+      params.int8_grid = true;
+      params.out = out.data();
+      rms_norm_cuda(params, gpu_limits(), stream_);
+      params.input = params.out = in_place.data();
+      rms_norm_cuda(params, gpu_limits(), stream_);
+      const Elements before = get(dtype, plain), result = get(dtype, out);
+      Elements rounded(dtype, 1, 0);
+      for (int64_t row = 0; row < kRows; ++row) {
+        float largest = 1e-5f;
+        for (int64_t i = row * width; i < (row + 1) * width; ++i)
+          largest = std::max(largest, std::abs(before.get(i)));
+        const float scale = 127 / largest;
+        for (int64_t i = row * width; i < (row + 1) * width; ++i) {
+          rounded.set(0, std::nearbyint(before.get(i) * scale) / scale);
+          ASSERT_EQ(result.get(i), rounded.get(0)) << "row " << row << " element " << i % width;
+        }
+      }
+      EXPECT_EQ(in_place.download(stream_), out.download(stream_));
+    }
+  });
+}
+
+TEST_F(RowsCuda, ActivateAndMultiplySquaresWhatIsAboveZeroAndKeepsNan) {
+  for_every_kind([&](DType dtype) {
+    for (const int32_t width : {1, 8, 15, 683, 6912}) {
+      constexpr int64_t kRows = 3;
+      Elements gate_up = random_elements(dtype, kRows * 2 * width, 22, 6);
+      gate_up.set(0, std::nanf(""));
+      gate_up.set(2 * width, -200);
+      gate_up.set(4 * width, 200);
+      gate_up.set(5 * width, 1);  // a finite product in float16
+      GuardedArray& out = put(Elements(dtype, kRows * width, kOld));
+      activate_and_multiply_cuda({.rows = kRows,
+                                  .width = width,
+                                  .dtype = dtype,
+                                  .activation = Activation::kReluSquared,
+                                  .gate_up = put(gate_up).data(),
+                                  .out = out.data()},
+                                 gpu_limits(), stream_);
+      const Elements result = get(dtype, out);
+      ASSERT_TRUE(std::isnan(result.get(0)));
+      for (int64_t i = 1; i < kRows * width; ++i) {
+        const int64_t at = i / width * 2 * width + i % width;
+        const double gate = std::max(0.0F, gate_up.get(at));
+        const double expected = gate * gate * gate_up.get(at + width);
+        ASSERT_NEAR(result.get(i), expected, tolerance(dtype, expected))
+            << "width " << width << " gate " << gate;
+      }
+    }
+  });
+}
+
 // Differences in units of the last place of bfloat16, for results of one sign.
 int64_t largest_distance(const Elements& a, const std::vector<unsigned char>& b) {
   int64_t largest = 0;
@@ -114,19 +189,19 @@ TEST_F(RowsCuda, BFloat16ResultsDifferFromTheCpuByTheLastBitAtMost) {
   rms_norm_cuda(norm, gpu_limits(), stream_);
   EXPECT_LE(largest_distance(expected, out.download(stream_)), 1);
 
-  SiluAndMultiplyParams silu{.rows = kRows,
-                             .width = kWidth,
-                             .dtype = DType::kBFloat16,
-                             .gate_up = const_cast<Elements&>(input).data(),
-                             .out = expected.data()};
-  silu_and_multiply(silu, 2);
+  ActivateAndMultiplyParams silu{.rows = kRows,
+                                 .width = kWidth,
+                                 .dtype = DType::kBFloat16,
+                                 .gate_up = const_cast<Elements&>(input).data(),
+                                 .out = expected.data()};
+  activate_and_multiply(silu, 2);
   silu.gate_up = device_input.data();
   silu.out = out.data();
-  silu_and_multiply_cuda(silu, gpu_limits(), stream_);
+  activate_and_multiply_cuda(silu, gpu_limits(), stream_);
   EXPECT_LE(largest_distance(expected, out.download(stream_)), 1);
 }
 
-TEST_F(RowsCuda, SiluAndMultiplyFollowsItsFormulaFromMinusToPlusTwoHundredAndKeepsNan) {
+TEST_F(RowsCuda, ActivateAndMultiplyFollowsItsFormulaFromMinusToPlusTwoHundredAndKeepsNan) {
   for_every_kind([&](DType dtype) {
     for (const int32_t width : {1, 8, 15, 33, 683, 2048, 18944}) {
       constexpr int64_t kRows = 3;
@@ -135,7 +210,7 @@ TEST_F(RowsCuda, SiluAndMultiplyFollowsItsFormulaFromMinusToPlusTwoHundredAndKee
       gate_up.set(2 * width, 200);
       gate_up.set(4 * width, std::nanf(""));
       GuardedArray& out = put(Elements(dtype, kRows * width, kOld));
-      silu_and_multiply_cuda(
+      activate_and_multiply_cuda(
           {.rows = kRows, .width = width, .dtype = dtype, .gate_up = put(gate_up).data(), .out = out.data()},
           gpu_limits(), stream_);
       const Elements result = get(dtype, out);
@@ -378,12 +453,12 @@ TEST_F(RowsCuda, AChainInAGraphGivesWhatSeparateCallsGive) {
                     gpu_limits(), stream_);
       between();
       // Two rows as gate and up of one: b's first half becomes a function of all of b.
-      silu_and_multiply_cuda({.rows = kRows / 2,
-                              .width = kWidth,
-                              .dtype = DType::kBFloat16,
-                              .gate_up = b.data(),
-                              .out = a.data()},
-                             gpu_limits(), stream_);
+      activate_and_multiply_cuda({.rows = kRows / 2,
+                                  .width = kWidth,
+                                  .dtype = DType::kBFloat16,
+                                  .gate_up = b.data(),
+                                  .out = a.data()},
+                                 gpu_limits(), stream_);
       between();
       gather_rows_cuda({.rows = kRows,
                         .width = kWidth,

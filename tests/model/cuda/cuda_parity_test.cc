@@ -36,7 +36,8 @@ class CudaParity : public CudaEngine, public testing::WithParamInterface<const c
 };
 
 // Both are roundings of the float32 model; ours may not be twice as far from it as transformers'. The golden
-// text has 120 tokens: a chunk of 119 takes one more, others end within, at and beside the end of a page.
+// text has 120 tokens (40 with ternary weights): a chunk of 119 takes one more, others end within, at and
+// beside the end of a page.
 TEST_P(CudaParity, LogitsAreAsCloseToFloat32AsThoseOfTransformersHoweverPrefillIsCut) {
   for (const auto [chunk, page] : {PassShape{2048, 16}, PassShape{37, 16}, PassShape{37, 32},
                                    PassShape{64, 32}, PassShape{119, 48}, PassShape{2, 16}}) {
@@ -75,7 +76,8 @@ TEST_P(CudaParity, GreedyTokensAreBestByTheDevicesOwnLogitsAndByThoseOfTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, CudaParity,
                          testing::Values("llama_head64", "qwen2_head64_group7", "qwen3_head128",
-                                         "mistral_head64_group1"),
+                                         "mistral_head64_group1", "bitnet_head64_group2", "bitnet_online",
+                                         "bitnet_packed"),
                          [](const auto& checkpoint) { return std::string(checkpoint.param); });
 
 // More positions than the device forms logits of at once.

@@ -95,11 +95,13 @@ void expect_same_weights(const WeightsSource& source, const ModelConfig& config,
                       config.attention_bias));
     same.expect(layer.q_norm, named({"self_attn.q_norm.weight"}, config.qk_norm));
     same.expect(layer.k_norm, named({"self_attn.k_norm.weight"}, config.qk_norm));
+    same.expect(layer.attention_sub_norm, named({"self_attn.attn_sub_norm.weight"}, config.sub_norms));
     same.expect(layer.attention_output, named({"self_attn.o_proj.weight"}));
     same.expect(layer.attention_output_bias, named({"self_attn.o_proj.bias"}, config.attention_output_bias));
     same.expect(layer.post_attention_norm, named({"post_attention_layernorm.weight"}));
     same.expect(layer.gate_up, named({"mlp.gate_proj.weight", "mlp.up_proj.weight"}));
     same.expect(layer.gate_up_bias, named({"mlp.gate_proj.bias", "mlp.up_proj.bias"}, config.mlp_bias));
+    same.expect(layer.mlp_sub_norm, named({"mlp.ffn_sub_norm.weight"}, config.sub_norms));
     same.expect(layer.down, named({"mlp.down_proj.weight"}));
     same.expect(layer.down_bias, named({"mlp.down_proj.bias"}, config.mlp_bias));
   }
@@ -123,7 +125,7 @@ TEST_F(DeviceWeightsTest, OfEveryCheckpointAreThoseOfTheHost) {
     }
     ++checkpoints;
   }
-  EXPECT_EQ(checkpoints, 13);
+  EXPECT_EQ(checkpoints, 18);
 }
 
 TEST_F(DeviceWeightsTest, OfASeedAreThoseOfTheHost) {

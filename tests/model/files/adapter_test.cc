@@ -148,6 +148,14 @@ TEST_F(AdapterTest, PatternsThatContradictEachOtherAreRefused) {
   EXPECT_THAT(fault<Unsupported>(), Names("q_proj("));
 }
 
+TEST_F(AdapterTest, TernaryWeightsTakeNoUpdate) {
+  (void)open();
+  ModelConfig ternary = small_config();
+  ternary.ternary = TernaryWeights::kMaster;
+  EXPECT_THAT(message_of<Unsupported>([&] { (void)Adapter::open(path(), ternary); }),
+              Names("adapter_config.json", "ternary"));
+}
+
 TEST_F(AdapterTest, AMissingFileIsNamedWithTheDirectory) {
   EXPECT_THAT(message_of<NotFound>([&] { (void)Adapter::open(path(), small_config()); }),
               Names(path(), "adapter_config.json", "--adapter"));

@@ -57,6 +57,18 @@ json qwen2() {
   return config;
 }
 
+json bitnet() {
+  json config = llama();
+  config.update({{"architectures", {"BitNetForCausalLM"}},
+                 {"hidden_size", 2560},
+                 {"intermediate_size", 6912},
+                 {"num_hidden_layers", 30},
+                 {"num_attention_heads", 20},
+                 {"num_key_value_heads", 5},
+                 {"hidden_act", "relu2"}});
+  return config;
+}
+
 json qwen3() {
   json config = qwen2();
   config.update({{"architectures", {"Qwen3ForCausalLM"}},
@@ -161,6 +173,69 @@ TEST_F(ModelConfigTest, ReadsAMistralThatHasNoBiases) {
   EXPECT_FALSE(result.attention_output_bias);
   EXPECT_FALSE(result.mlp_bias);
   EXPECT_FALSE(result.qk_norm);
+}
+
+TEST_F(ModelConfigTest, ReadsABitNetWithItsNormsActivationAndDefaults) {
+  json config = bitnet();
+  ModelConfig result = read(config);
+  EXPECT_EQ(result.architecture, Architecture::kBitNet);
+  EXPECT_TRUE(result.sub_norms);
+  EXPECT_EQ(result.activation, kernels::Activation::kReluSquared);
+  EXPECT_EQ(result.ternary, std::nullopt);
+  EXPECT_FALSE(result.attention_bias);
+  for (const char* name : {"num_key_value_heads", "rms_norm_eps", "rope_theta", "hidden_act"})
+    config.erase(name);
+  result = read(config);
+  EXPECT_EQ(result.num_kv_heads, 5);
+  EXPECT_EQ(result.rms_norm_eps, 1e-5);
+  EXPECT_EQ(result.rope_theta, 500000);
+  EXPECT_EQ(result.activation, kernels::Activation::kReluSquared);
+  config.update({{"attention_bias", true}, {"hidden_act", "silu"}});
+  result = read(config);
+  EXPECT_TRUE(result.attention_bias);
+  EXPECT_TRUE(result.attention_output_bias);
+  EXPECT_EQ(result.activation, kernels::Activation::kSilu);
+  EXPECT_FALSE(read(llama()).sub_norms);
+  EXPECT_EQ(read(llama()).activation, kernels::Activation::kSilu);
+  config["head_dim"] = 64;
+  EXPECT_THAT(message_for<CorruptFile>(config), Names("hidden_size", 2560, 1280));
+}
+
+TEST_F(ModelConfigTest, ReadsHowABitNetsTernaryWeightsAreStored) {
+  json config = bitnet();
+  const auto stored = [&](const json& fields) {
+    json quantization = {{"quant_method", "bitnet"}};
+    quantization.update(fields);
+    config["quantization_config"] = quantization;
+    return read(config).ternary;
+  };
+  // What transformers assumes where nothing is said.
+  EXPECT_EQ(stored(json::object()), TernaryWeights::kPackedOver);
+  EXPECT_EQ(stored({{"linear_class", "bitlinear"}, {"quantization_mode", "online"}}),
+            TernaryWeights::kPackedOver);
+  EXPECT_EQ(stored({{"linear_class", "autobitlinear"}}), TernaryWeights::kPacked);
+  EXPECT_EQ(stored({{"linear_class", "autobitlinear"}, {"modules_to_not_convert", {"lm_head"}}}),
+            TernaryWeights::kPacked);
+  EXPECT_EQ(stored({{"linear_class", "autobitlinear"}, {"quantization_mode", "online"}}),
+            TernaryWeights::kMaster);
+
+  const auto refusal = [&]<class Fault>(const json& fields, const Fault*) {
+    return message_of<Fault>([&] { (void)stored(fields); });
+  };
+  const Unsupported* const unsupported = nullptr;
+  const CorruptFile* const corrupt = nullptr;
+  EXPECT_THAT(refusal({{"use_rms_norm", true}}, unsupported), Names("use_rms_norm"));
+  EXPECT_THAT(refusal({{"modules_to_not_convert", {"q_proj"}}}, unsupported),
+              Names("modules_to_not_convert", "q_proj", "lm_head"));
+  EXPECT_THAT(refusal({{"linear_class", "linear"}}, corrupt), Names("linear_class", "linear", "bitlinear"));
+  EXPECT_THAT(refusal({{"quantization_mode", "later"}}, corrupt),
+              Names("quantization_mode", "later", "online"));
+  EXPECT_THAT(refusal({{"quant_method", "awq"}}, unsupported), Names("quantization_config", "awq", "bitnet"));
+  config["attention_bias"] = true;
+  EXPECT_THAT(refusal(json::object(), unsupported), Names("attention_bias"));
+  config = llama();
+  EXPECT_THAT(refusal(json::object(), unsupported),
+              Names("quantization_config", "LlamaForCausalLM", "BitNetForCausalLM"));
 }
 
 TEST_F(ModelConfigTest, KvHeadsThatAreLeftOutAreThoseOfTheArchitecture) {
