@@ -224,12 +224,13 @@ TEST_F(ModelConfigTest, ReadsHowABitNetsTernaryWeightsAreStored) {
   };
   const Unsupported* const unsupported = nullptr;
   const CorruptFile* const corrupt = nullptr;
-  EXPECT_THAT(refusal({{"use_rms_norm", true}}, unsupported), Names("use_rms_norm"));
+  EXPECT_THAT(refusal({{"use_rms_norm", true}}, unsupported), Names("quantization_config.use_rms_norm"));
   EXPECT_THAT(refusal({{"modules_to_not_convert", {"q_proj"}}}, unsupported),
-              Names("modules_to_not_convert", "q_proj", "lm_head"));
-  EXPECT_THAT(refusal({{"linear_class", "linear"}}, corrupt), Names("linear_class", "linear", "bitlinear"));
+              Names("quantization_config.modules_to_not_convert", "q_proj", "lm_head"));
+  EXPECT_THAT(refusal({{"linear_class", "linear"}}, corrupt),
+              Names("quantization_config.linear_class", "linear", "bitlinear"));
   EXPECT_THAT(refusal({{"quantization_mode", "later"}}, corrupt),
-              Names("quantization_mode", "later", "online"));
+              Names("quantization_config.quantization_mode", "later", "online"));
   EXPECT_THAT(refusal({{"quant_method", "awq"}}, unsupported), Names("quantization_config", "awq", "bitnet"));
   config["attention_bias"] = true;
   EXPECT_THAT(refusal(json::object(), unsupported), Names("attention_bias"));
