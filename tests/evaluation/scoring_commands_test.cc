@@ -92,6 +92,40 @@ TEST(EvalCommand, ScoresSchedulesOnTheSameQuestionsAndComparesThem) {
   EXPECT_LT(scores[1].at("against_first").at("interval_95")[1], 0);
 }
 
+// Stratified Bernoulli scores: one sample a feature leaves the answers to chance, eight leave them right.
+TEST(EvalCommand, ABitNetWithPackedTernaryWeightsAnswersByBernoulliScores) {
+  const auto right = [](const std::string& budget) {
+    const std::string model = std::string(ALLOT_SOURCE_DIR) + "/assets/tiny-gsm-bitnet";
+    const CommandResult result = run_command({"allot",
+                                              "eval",
+                                              "--model",
+                                              model,
+                                              "--data",
+                                              kData,
+                                              "--limit",
+                                              "8",
+                                              "--max-new-tokens",
+                                              "64",
+                                              "--estimator",
+                                              "exact",
+                                              "--score-stage",
+                                              "bernoulli-strat",
+                                              "--score-budget",
+                                              budget,
+                                              "--schedule",
+                                              "dense",
+                                              "--schedule",
+                                              "uniform:1",
+                                              "--json"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    const json scored = json::parse(result.out).at("schedules");
+    EXPECT_GE(scored.at(0).at("correct"), 7) << "dense";
+    return scored.at(1).at("correct").get<int>();
+  };
+  EXPECT_LE(right("1"), 3);
+  EXPECT_GE(right("8"), 7);
+}
+
 TEST(EvalCommand, ShowsExactLayersApartFromTheSamples) {
   const Words words = {"--limit", "24", "--schedule", "uniform:2", "--schedule", "exact:1+uniform:2"};
   Words with_json = words;
