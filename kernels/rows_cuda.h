@@ -15,7 +15,7 @@
 // rms_norm_cuda and values (without a bias or with one) are equal to the bit; out of rms_norm_cuda,
 // rotated queries and keys and activate_and_multiply_cuda differ by float32 rounding before the result is
 // rounded (another order of the sum of squares, fused multiply-adds, another exponential), in bfloat16 at
-// most the last bit.
+// most the last bit, and with int8_grid by a step of the grid where that rounding decides between two.
 //
 // The host cannot see the content of device arrays. A padding row (a decode step captured for more rows than
 // are live) is marked by a negative slot or id; see each function. An entry that is out of range otherwise

@@ -148,6 +148,7 @@ def uniform(*samples: int, dense: bool = False) -> list[str]:
 TINY = ["--model", "{tiny}", "--max-new-tokens", "96"]
 SMOL = ["--model", "{smollm2}", "--adapter", "{adapter}", "--prompt-style", "plain", "--max-new-tokens", "96"]
 BITNET = ["--model", "{bitnet}", "--max-new-tokens", "96"]
+BITNET_SAMPLES = uniform(1, 2, 4, 8, 16, 32, 64, 128)
 TINY_SAMPLES = uniform(2, 4, 8, 16, 32, 64, 128, 256)
 SMOL_SAMPLES = uniform(4, 8, 16, 32, 64)
 BERNOULLI = ["--score-stage", "bernoulli-strat", "--score-budget"]
@@ -156,7 +157,7 @@ MEAN_QUERY = ["--score-stage", "bernoulli", "--mean-group-query", "--score-budge
 STRATIFIED_MEAN_QUERY = ["--score-stage", "bernoulli-strat", "--mean-group-query", "--score-budget"]
 
 
-def bernoulli_stages(name: str, model: list[str], limit: int) -> dict[str, Measurement]:
+def bernoulli_stages(name: str, model: list[str], limit: int, samples: list[str]) -> dict[str, Measurement]:
     """The rows of tables 7 to 9."""
     dense = ["--prefill", "dense"]
     return {
@@ -174,7 +175,7 @@ def bernoulli_stages(name: str, model: list[str], limit: int) -> dict[str, Measu
             )
             for budget in (1, 2, 4, 8, 16)
         },
-        f"{name}-bernoulli-iid": evaluate(model, "iid", uniform(8, 16, 32, 64, 128), limit, *MEAN_QUERY, "4"),
+        f"{name}-bernoulli-iid": evaluate(model, "iid", samples, limit, *MEAN_QUERY, "4"),
     }
 
 
@@ -287,10 +288,16 @@ MEASUREMENTS: dict[str, Measurement] = {
     "eval-tiny-prop": evaluate(TINY, "prop", uniform(8, 16, 32, 64), 128, "--tile", "64", "--prefill", "dense"),
     "eval-tiny-flash": evaluate(TINY, "flash", uniform(16, 32, 64), 128, "--tile", "64", "--prefill", "dense"),
     "eval-tiny-sys-decode": evaluate(TINY, "sys", uniform(8, 16, 32, 64), 128, "--prefill", "dense"),
-    **bernoulli_stages("eval-tiny", TINY, 128),
-    "eval-bitnet-sys": evaluate(BITNET, "sys", ["dense", *TINY_SAMPLES], 256),
-    "eval-bitnet-iid": evaluate(BITNET, "iid", uniform(8, 16, 32, 64, 128), 256),
-    **bernoulli_stages("eval-bitnet", BITNET, 256),
+    **bernoulli_stages("eval-tiny", TINY, 128, uniform(8, 16, 32, 64, 128)),
+    "eval-bitnet-sys": evaluate(BITNET, "sys", ["dense", *BITNET_SAMPLES], 128),
+    "eval-bitnet-iid": evaluate(BITNET, "iid", BITNET_SAMPLES, 128),
+    **bernoulli_stages("eval-bitnet", BITNET, 128, BITNET_SAMPLES),
+    **{
+        f"eval-bitnet-bernoulli-strat-group-{budget}": evaluate(
+            BITNET, "exact", uniform(1), 128, *STRATIFIED_MEAN_QUERY, str(budget)
+        )
+        for budget in (2, 4, 8, 16)
+    },
     "eval-smollm2-sys": evaluate(SMOL, "sys", ["dense", *SMOL_SAMPLES], 64),
     "eval-smollm2-strat": evaluate(SMOL, "strat", SMOL_SAMPLES, 64),
     "eval-smollm2-iid": evaluate(SMOL, "iid", SMOL_SAMPLES, 64),
@@ -337,9 +344,10 @@ MEASUREMENTS: dict[str, Measurement] = {
         f"eval-smollm2-{name}-{budget}": evaluate(SMOL, "exact", uniform(1), 256, *stage, str(budget))
         for name, stage, budgets in (
             ("bernoulli", BERNOULLI, (1, 2, 4, 8, 16, 32, 64)),
-            ("bernoulli-group", MEAN_QUERY, (2, 4, 8, 16, 32, 64)),
-            ("bernoulli-strat-group", STRATIFIED_MEAN_QUERY, (4, 8, 16, 32, 64)),
+            ("bernoulli-group", MEAN_QUERY, (4, 8, 16, 32, 64)),
+            ("bernoulli-strat-group", STRATIFIED_MEAN_QUERY, (8, 16, 32, 64)),
         )
         for budget in budgets
     },
+    "eval-smollm2-exact": evaluate(SMOL, "exact", ["dense"], 256),
 }
