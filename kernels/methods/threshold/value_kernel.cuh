@@ -134,11 +134,16 @@ class ThresholdSelection {
       const bool settled = kept == kept_;
       kept_ = kept;
       if (settled || kept >= row_.budget) return;
+      // A difference as small as the rounding of the tiles' sums says nothing of tau: what is left is drawn.
+      if (rest < masses_.total * kLeastRest) return;
       const auto next = static_cast<float>(fmax(rest, 0.0) / (row_.budget - kept));
       if (!(next < threshold_)) return;
       threshold_ = next;
     }
   }
+
+  // Of a row's mass, above the rounding of float32 sums of 64 weights.
+  static constexpr double kLeastRest = 0x1p-20;
 
   // The CDF of the keys that are not kept, and how many kept keys lie below each tile.
   __device__ __forceinline__ void split_off_kept() {

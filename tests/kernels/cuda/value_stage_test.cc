@@ -201,6 +201,40 @@ TEST_P(CudaShared, OutputsDoNotDependOnHowManyGroupsAreServed) {
   EXPECT_TRUE(outputs == expected);
 }
 
+// All but e^-20 or so of a row lies on fewer keys than there are samples: what the others weigh drowns in the
+// rounding of the sums of tiles, and must not make all of them kept.
+class DeviceThreshold : public DeviceTest {};
+
+TEST_F(DeviceThreshold, KeepsTheFewKeysThatHaveTheWholeRow) {
+  constexpr int32_t kKeys = 4096, kHeavy = 12, kHeadDim = 64;
+  for (const double above : {20.0, 26.0, 40.0}) {
+    Launch launch({.sequences = {{1, kKeys, 32}, {1, kKeys, 128}, {1, kKeys, 512}},
+                   .num_q_heads = 4,
+                   .num_kv_heads = 4,
+                   .head_dim = kHeadDim,
+                   .dtype = DType::kFloat16,
+                   .estimator = Estimator::kThreshold});
+    for (int64_t b = 0; b < 3; ++b) {
+      for (int32_t head = 0; head < 4; ++head) {
+        for (int32_t i = 0; i < kHeadDim; ++i) launch.set_query(b, head, i, i == 0 ? 8.0f : 0.0f);
+        for (int32_t key = 0; key < kKeys; ++key) {  // the score is element 0
+          const bool heavy =
+              key >= 1000 && (key - 1000) % 11 == 0 && (key - 1000) / 11 < kHeavy;  // in three tiles
+          const auto noise = static_cast<float>(std::sin(7.0 * key + 3.0 * head + static_cast<double>(b)));
+          launch.set_key(b, head, key, 0, 0.3f * noise + (heavy ? static_cast<float>(above) : 0.0f));
+        }
+      }
+    }
+    AttentionParams exact = launch.params;
+    exact.method.estimator = Estimator::kExact;
+    const std::vector<double> expected = reference::attend(exact);
+    const std::vector<double> out = testing::run_on_device(launch);
+    double largest = 0;
+    for (size_t i = 0; i < out.size(); ++i) largest = std::max(largest, std::abs(out[i] - expected[i]));
+    EXPECT_LT(largest, 4e-3) << above << " nats";
+  }
+}
+
 // `joint` with value-norms, of values whose lengths differ.
 class CudaValueNorms : public DeviceTest {
  protected:
