@@ -65,7 +65,9 @@ class CudaLaunch {
   LaunchBounds bounds;
   DeviceLimits limits = gpu_limits();
   cudaStream_t stream() const { return stream_; }
-  CudaWorkspace workspace() const { return {workspace_->data(), workspace_->bytes()}; }  // of the last attend()
+  CudaWorkspace workspace() const {
+    return {workspace_->data(), workspace_->bytes()};
+  }  // of the last attend()
 
   // upload(), attend() and output(), with check_cuda before the output is read.
   std::vector<double> run();
