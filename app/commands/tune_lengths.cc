@@ -23,6 +23,7 @@
 #include "base/json.h"
 #include "evaluation/accuracy.h"
 #include "evaluation/answers.h"
+#include "evaluation/json_fields.h"
 #include "evaluation/task.h"
 #include "model/tokenizer.h"
 
