@@ -29,25 +29,26 @@ Elements vectors_of(DType dtype, int64_t count, int32_t head_dim) {
 TEST_F(CudaSplit, KeysHaveTheBytesThatTheCpuStores) {
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
     for (const int32_t head_dim : {64, 128}) {
-      constexpr int64_t kTokens = 77, kPages = 3;
-      constexpr int32_t kHeads = 3, kPage = 32;
-      Elements keys = vectors_of(dtype, kTokens * kHeads, head_dim);
+      constexpr int64_t kSplitTokens = 77, kSplitPages = 3;
+      constexpr int32_t kSplitHeads = 3, kSplitPage = 32;
+      Elements keys = vectors_of(dtype, kSplitTokens * kSplitHeads, head_dim);
       std::vector<int64_t> slots;
-      for (int64_t t = 0; t < kTokens; ++t) slots.push_back(t % 9 == 4 ? -1 : (t * 5) % (kPages * kPage));
-      const auto rows = static_cast<size_t>(kPages * kHeads * kPage);
+      for (int64_t t = 0; t < kSplitTokens; ++t)
+        slots.push_back(t % 9 == 4 ? -1 : (t * 5) % (kSplitPages * kSplitPage));
+      const auto rows = static_cast<size_t>(kSplitPages * kSplitHeads * kSplitPage);
       std::vector<unsigned char> high(
           rows / kSplitBlockKeys * static_cast<size_t>(split_block_bytes(head_dim)), 0xAB);
       std::vector<int8_t> low(rows * static_cast<size_t>(head_dim), 0x5A);
-      StoreSplitKeysParams p{.tokens = kTokens,
-                             .num_kv_heads = kHeads,
+      StoreSplitKeysParams p{.tokens = kSplitTokens,
+                             .num_kv_heads = kSplitHeads,
                              .head_dim = head_dim,
                              .dtype = dtype,
                              .keys = keys.data(),
-                             .key_stride = kHeads * head_dim,
+                             .key_stride = kSplitHeads * head_dim,
                              .high = high.data(),
                              .low = low.data(),
-                             .num_pages = kPages,
-                             .page_size = kPage,
+                             .num_pages = kSplitPages,
+                             .page_size = kSplitPage,
                              .slots = slots.data()};
       GuardedArray on_keys(keys.bytes().size(), 16), on_high(high.size(), 16), on_low(low.size(), 16),
           on_slots(slots.size() * sizeof(int64_t), 8);
@@ -85,17 +86,17 @@ TEST_F(CudaSplit, KeysHaveTheBytesThatTheCpuStores) {
 TEST_F(CudaSplit, QueriesHaveTheBytesThatTheCpuStores) {
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
     for (const int32_t head_dim : {64, 128}) {
-      constexpr int64_t kTokens = 19;
-      constexpr int32_t kHeads = 7;
-      Elements queries = vectors_of(dtype, kTokens * (kHeads + 1), head_dim);
-      std::vector<int8_t> planes(static_cast<size_t>(2 * kTokens * kHeads * head_dim));
-      std::vector<float> units(static_cast<size_t>(kTokens * kHeads));
-      SplitQueriesParams p{.tokens = kTokens,
-                           .num_q_heads = kHeads,
+      constexpr int64_t kSplitTokens = 19;
+      constexpr int32_t kSplitHeads = 7;
+      Elements queries = vectors_of(dtype, kSplitTokens * (kSplitHeads + 1), head_dim);
+      std::vector<int8_t> planes(static_cast<size_t>(2 * kSplitTokens * kSplitHeads * head_dim));
+      std::vector<float> units(static_cast<size_t>(kSplitTokens * kSplitHeads));
+      SplitQueriesParams p{.tokens = kSplitTokens,
+                           .num_q_heads = kSplitHeads,
                            .head_dim = head_dim,
                            .dtype = dtype,
                            .queries = queries.data(),
-                           .query_stride = (kHeads + 1) * head_dim,
+                           .query_stride = (kSplitHeads + 1) * head_dim,
                            .planes = planes.data(),
                            .units = units.data()};
       split_queries(p);
