@@ -47,9 +47,9 @@ std::vector<std::byte> download(const DeviceBuffer& buffer) {
 }
 
 // Compares each buffer with what the host makes of its tensors, and counts them.
-class Comparison {
+class LoadedWeights {
  public:
-  Comparison(const WeightsSource& source, DType dtype) : source_(source), dtype_(dtype) {}
+  LoadedWeights(const WeightsSource& source, DType dtype) : source_(source), dtype_(dtype) {}
 
   // `buffer` holds the tensors of these names under one another, or nothing when there are none.
   void expect(const DeviceBuffer& buffer, const std::vector<std::string>& names) {
@@ -76,7 +76,7 @@ class Comparison {
 // The device's weights against those that the host writes, tensor for tensor.
 void expect_same_weights(const WeightsSource& source, const ModelConfig& config, DType dtype, int threads) {
   const DeviceWeights weights = load_device_weights(source, config, dtype, threads);
-  Comparison same(source, dtype);
+  LoadedWeights same(source, dtype);
   same.expect(weights.embedding, {"model.embed_tokens.weight"});
   ASSERT_EQ(weights.layers.size(), static_cast<size_t>(config.num_layers));
   for (size_t i = 0; i < weights.layers.size(); ++i) {
