@@ -43,6 +43,17 @@ class LeasedAnswers : public testing::Test {
   RunningCommand& start_worker(const std::string& name) {
     return start_worker(name, {"--run", run_.string()});
   }
+  // What a command prints with a worker, which must be what it prints without.
+  json expect_result_of_alone(const std::string& name, const Words& asked) {
+    RunningCommand serving(served(command(name, asked), "--answers"));
+    start_worker("w");
+    const CommandResult done = serving.wait();
+    EXPECT_EQ(done.code, 0) << done.err;
+    const CommandResult alone = run_command(command(name, asked));
+    EXPECT_EQ(alone.code, 0) << alone.err;
+    EXPECT_EQ(json::parse(done.out), json::parse(alone.out));
+    return json::parse(done.out);
+  }
   static bool wait_for(const std::function<bool()>& what) {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!what() && std::chrono::steady_clock::now() < give_up)
@@ -199,27 +210,14 @@ TEST_F(LeasedAnswers, GoOnInOneProcessAndOnWorkersInTurn) {
 }
 
 TEST_F(LeasedAnswers, OfAnAblationGiveItsResult) {
-  const Words asked = {"--base", "16", "--limit", "8", "--json"};
-  RunningCommand serving(served(command("ablate", asked), "--answers"));
-  start_worker("w");
-  const CommandResult done = serving.wait();
-  ASSERT_EQ(done.code, 0) << done.err;
-  const CommandResult alone = run_command(command("ablate", asked));
-  ASSERT_EQ(alone.code, 0) << alone.err;
-  EXPECT_EQ(json::parse(done.out), json::parse(alone.out));
+  expect_result_of_alone("ablate", {"--base", "16", "--limit", "8", "--json"});
   EXPECT_EQ(lines(), 9u * 8u);
 }
 
 TEST_F(LeasedAnswers, OfAnAblationOfKvHeadsGiveItsResult) {
-  const Words asked = {"--base", "16", "--limit", "3", "--per-kv-head", "--json"};
-  RunningCommand serving(served(command("ablate", asked), "--answers"));
-  start_worker("w");
-  const CommandResult done = serving.wait();
-  ASSERT_EQ(done.code, 0) << done.err;
-  const CommandResult alone = run_command(command("ablate", asked));
-  ASSERT_EQ(alone.code, 0) << alone.err;
-  EXPECT_EQ(json::parse(done.out), json::parse(alone.out));
-  EXPECT_EQ(json::parse(done.out).at("layers").size(), 32u);
+  const json result =
+      expect_result_of_alone("ablate", {"--base", "16", "--limit", "3", "--per-kv-head", "--json"});
+  EXPECT_EQ(result.at("layers").size(), 32u);
   EXPECT_EQ(lines(), 33u * 3u);
 }
 
