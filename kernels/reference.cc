@@ -5,18 +5,11 @@
 #include <cstring>
 #include <numeric>
 
-#include "kernels/bfloat16.h"
-#include "kernels/float16.h"
+#include "kernels/element.h"
 #include "kernels/sampling.h"
 
 namespace allot::kernels::reference {
 namespace {
-
-double element(const void* data, DType dtype, int64_t index) {
-  if (dtype == DType::kFloat32) return static_cast<const float*>(data)[index];
-  const uint16_t bits = static_cast<const uint16_t*>(data)[index];
-  return dtype == DType::kBFloat16 ? float_from_bfloat16(bits) : float_from_float16(bits);
-}
 
 int32_t group_size(const AttentionParams& p) {
   return p.num_q_heads / p.num_kv_heads;

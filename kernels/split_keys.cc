@@ -4,8 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/bfloat16.h"
-#include "kernels/float16.h"
+#include "kernels/element.h"
 #include "kernels/row_checks.h"
 
 namespace allot::kernels {
@@ -16,14 +15,7 @@ constexpr RowPlace kHost{
 
 std::vector<float> floats(const void* data, DType dtype, int64_t first, int32_t count) {
   std::vector<float> x(static_cast<size_t>(count));
-  for (int32_t i = 0; i < count; ++i) {
-    if (dtype == DType::kFloat32) {
-      x[i] = static_cast<const float*>(data)[first + i];
-    } else {
-      const uint16_t bits = static_cast<const uint16_t*>(data)[first + i];
-      x[i] = dtype == DType::kBFloat16 ? float_from_bfloat16(bits) : float_from_float16(bits);
-    }
-  }
+  for (int32_t i = 0; i < count; ++i) x[i] = element(data, dtype, first + i);
   return x;
 }
 

@@ -10,9 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/bfloat16.h"
 #include "kernels/cuda/plan.h"
-#include "kernels/float16.h"
+#include "kernels/element.h"
 #include "kernels/reference.h"
 #include "tests/kernels/launch.h"
 
@@ -24,9 +23,7 @@ using testing::LaunchSpec;
 
 float query_element(const AttentionParams& p, const reference::Row& row, int32_t head, int32_t i) {
   const int64_t token = p.query_start[row.sequence] + row.query;
-  const uint16_t bits =
-      static_cast<const uint16_t*>(p.query)[token * p.query_stride + int64_t{head} * p.head_dim + i];
-  return p.dtype == DType::kBFloat16 ? float_from_bfloat16(bits) : float_from_float16(bits);
+  return element(p.query, p.dtype, token * p.query_stride + int64_t{head} * p.head_dim + i);
 }
 
 // The row's query as BernoulliQueries::estimate of kernels/cuda/bernoulli_kernel.cuh forms it.
