@@ -28,4 +28,17 @@ Kernel of_head_dim(int32_t head_dim, const Of& of) {
   }
 }
 
+// The same of those that kernels for split keys are compiled for.
+template <class Kernel, class Of>
+Kernel of_split_head_dim(int32_t head_dim, const Of& of) {
+  switch (head_dim) {
+    case 64:
+      return of(HeadDim<64>{});
+    case 128:
+      return of(HeadDim<128>{});
+    default:
+      return {};
+  }
+}
+
 }  // namespace allot::kernels::cuda

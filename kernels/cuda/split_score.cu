@@ -21,14 +21,8 @@ ScoreKernel split_score_kernel_of(int32_t head_tiles) {
 }  // namespace
 
 ScoreKernel split_score_kernel(int32_t head_dim, int32_t head_tiles) {
-  switch (head_dim) {
-    case 64:
-      return split_score_kernel_of<64>(head_tiles);
-    case 128:
-      return split_score_kernel_of<128>(head_tiles);
-    default:
-      return {};
-  }
+  return of_split_head_dim<ScoreKernel>(
+      head_dim, [=]<int kHeadDim>(HeadDim<kHeadDim>) { return split_score_kernel_of<kHeadDim>(head_tiles); });
 }
 
 }  // namespace allot::kernels::cuda

@@ -1,6 +1,7 @@
 // The value kernels of one dtype for split keys with a low plane.
 #pragma once
 
+#include "kernels/cuda/head_dims.h"
 #include "kernels/methods/targets/value_kernel.cuh"
 #include "kernels/methods/threshold/value_kernel.cuh"
 
@@ -22,14 +23,9 @@ ValueKernel split_value_kernel_of(Estimator estimator, Workers workers) {
 
 template <class T>
 ValueKernel split_value_kernel_of(Estimator estimator, int32_t head_dim, Workers workers) {
-  switch (head_dim) {
-    case 64:
-      return split_value_kernel_of<T, 64>(estimator, workers);
-    case 128:
-      return split_value_kernel_of<T, 128>(estimator, workers);
-    default:
-      return {};
-  }
+  return of_split_head_dim<ValueKernel>(head_dim, [=]<int kHeadDim>(HeadDim<kHeadDim>) {
+    return split_value_kernel_of<T, kHeadDim>(estimator, workers);
+  });
 }
 
 }  // namespace allot::kernels::cuda

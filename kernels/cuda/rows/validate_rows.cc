@@ -23,17 +23,26 @@ RowCheck check_pool(const Params& p) {
   return check;
 }
 
-// Of the operations on split keys: what has a kernel.
-void check_split_kernel(const RowCheck& check, DType dtype, int32_t head_dim, int64_t stride,
-                        std::initializer_list<std::pair<const char*, const void*>> pointers) {
+// Of operations on elements of 16 bits alone.
+void check_sixteen_bits(const RowCheck& check, DType dtype) {
   if (dtype != DType::kBFloat16 && dtype != DType::kFloat16)
     check.refuse("dtype is {}; expected bfloat16 or float16", name(dtype));
-  if (head_dim != 64 && head_dim != 128) check.refuse("head_dim is {}; expected 64 or 128", head_dim);
-  if (stride % 8 != 0) check.refuse("a token's stride is {} elements; expected a multiple of 8", stride);
+}
+
+// Of arrays that are read 16 bytes at a time alone.
+void check_alignment(const RowCheck& check,
+                     std::initializer_list<std::pair<const char*, const void*>> pointers) {
   for (const auto& [field, pointer] : pointers) {
     if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0)
       check.refuse("{} is at {}; expected a multiple of 16 bytes", field, pointer);
   }
+}
+
+// Of the operations on split keys: what has a kernel.
+void check_split_kernel(const RowCheck& check, DType dtype, int32_t head_dim, int64_t stride) {
+  check_sixteen_bits(check, dtype);
+  if (head_dim != 64 && head_dim != 128) check.refuse("head_dim is {}; expected 64 or 128", head_dim);
+  if (stride % 8 != 0) check.refuse("a token's stride is {} elements; expected a multiple of 8", stride);
 }
 
 }  // namespace
@@ -103,27 +112,23 @@ void check(const MatvecParams& p) {
   if (p.in_features < 8 || p.in_features % 8 != 0) {
     check.refuse("in_features is {}; expected a multiple of 8, at least 8", p.in_features);
   }
-  if (p.dtype != DType::kBFloat16 && p.dtype != DType::kFloat16) {
-    check.refuse("dtype is {}; expected bfloat16 or float16", name(p.dtype));
-  }
+  check_sixteen_bits(check, p.dtype);
   check.size("out_stride", p.out_stride, p.out_features);
   if (p.rows == 0) return;
   check.pointers({{"input", p.input}, {"weight", p.weight}, {"out", p.out}});
-  for (const auto& [field, vectors] : {std::pair{"input", p.input}, std::pair{"weight", p.weight}}) {
-    if (reinterpret_cast<uintptr_t>(vectors) % 16 != 0) {
-      check.refuse("{} is at {}; expected a multiple of 16 bytes", field, vectors);
-    }
-  }
+  check_alignment(check, {{"input", p.input}, {"weight", p.weight}});
 }
 
 void check(const StoreSplitKeysParams& p) {
-  check_split_kernel(check_pool(p), p.dtype, p.head_dim, p.key_stride,
-                     {{"keys", p.keys}, {"high", p.high}, {"low", p.low}});
+  const RowCheck check = check_pool(p);
+  check_split_kernel(check, p.dtype, p.head_dim, p.key_stride);
+  check_alignment(check, {{"keys", p.keys}, {"high", p.high}, {"low", p.low}});
 }
 
 void check(const SplitQueriesParams& p) {
-  check_split_kernel(check_fields(p, kPlace), p.dtype, p.head_dim, p.query_stride,
-                     {{"queries", p.queries}, {"planes", p.planes}});
+  const RowCheck check = check_fields(p, kPlace);
+  check_split_kernel(check, p.dtype, p.head_dim, p.query_stride);
+  check_alignment(check, {{"queries", p.queries}, {"planes", p.planes}});
 }
 
 }  // namespace allot::kernels::cuda
