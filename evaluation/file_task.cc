@@ -316,9 +316,8 @@ Question FileTask::gold(std::string_view answer) const {
 
 Dataset FileTask::load(const std::filesystem::path& file, const FieldNames& fields) const {
   check(fields);
-  const bool several = how_ == GradeBy::kContains || how_ == GradeBy::kIntegers;
   std::vector<DataField> wanted = {{.name = fields.question, .number = true},
-                                   {.name = fields.answer, .number = true, .list = several}};
+                                   {.name = fields.answer, .number = true, .list = several_answers()}};
   for (const std::string& field : field_names_) wanted.push_back({.name = field, .number = true});
   const size_t first_of_by = wanted.size();
   for (const std::string& field : by_) wanted.push_back({.name = field, .number = true, .optional = true});
@@ -461,8 +460,7 @@ Grade FileTask::grade(const Question& question, std::string_view reply) const {
     default:
       grade.extracted = !trim(*found).empty();
   }
-  const bool partial = how_ == GradeBy::kContains || how_ == GradeBy::kIntegers;
-  grade.score = partial ? share_of(question, *found) : equal(question, *found) ? 1 : 0;
+  grade.score = several_answers() ? share_of(question, *found) : equal(question, *found) ? 1 : 0;
   return grade;
 }
 

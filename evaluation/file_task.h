@@ -44,6 +44,7 @@ class FileTask final : public Task {
   int version() const override { return version_; }
   std::string_view definition() const override { return definition_; }
   bool message() const override { return message_; }
+  bool several_answers() const override { return how_ == GradeBy::kContains || how_ == GradeBy::kIntegers; }
   bool needs_grader() const override { return how_ == GradeBy::kProgram || runs_code(); }
   bool runs_code() const override { return how_ == GradeBy::kPython; }
   // Rows of a question, an answer and the fields that the task file names, each a text or a number. Throws

@@ -64,6 +64,9 @@ class Task {
   virtual bool needs_grader() const { return false; }
   // Whether that program runs code from replies (code_grader.h).
   virtual bool runs_code() const { return false; }
+  // Whether a row may have several gold answers, as a list of texts; gold() takes them as a text with a line
+  // for each.
+  virtual bool several_answers() const { return false; }
   // Reads a data file (data_rows.h), of which `fields` names the fields of question and answer. Throws what
   // read_rows and check throw, and CorruptFile naming file, line and field where a row is no question.
   virtual Dataset load(const std::filesystem::path& file, const FieldNames& fields) const = 0;

@@ -26,6 +26,21 @@ std::string text_field(const nlohmann::ordered_json& row, const char* field) {
   return found->get<std::string>();
 }
 
+// The answer, or where the task takes several their list, as Task::gold() reads them.
+std::string answer_of(const nlohmann::ordered_json& row, const evaluation::Task& task) {
+  const auto found = row.find("answer");
+  if (!task.several_answers() || found == row.end() || !found->is_array()) return text_field(row, "answer");
+  std::string lines;
+  for (const nlohmann::ordered_json& one : *found) {
+    const std::string text = one.is_number() ? one.dump() : one.is_string() ? one.get<std::string>() : "";
+    if (text.empty())
+      throw InvalidArgument("field \"answer\" is a list with " + one.dump() + ", expected texts or numbers");
+    lines += (lines.empty() ? "" : "\n") + text;
+  }
+  if (lines.empty()) throw InvalidArgument("field \"answer\" is an empty list, expected texts");
+  return lines;
+}
+
 nlohmann::ordered_json read_row(const std::string& line) {
   nlohmann::ordered_json row = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!row.is_object())
@@ -36,7 +51,7 @@ nlohmann::ordered_json read_row(const std::string& line) {
 // The score of a row's prediction: 0 to 1.
 double grade_row(const nlohmann::ordered_json& row, const evaluation::Task& task) {
   const std::string prediction = text_field(row, "prediction");
-  evaluation::Question question = task.gold(text_field(row, "answer"));
+  evaluation::Question question = task.gold(answer_of(row, task));
   if (row.contains("question")) question.text = text_field(row, "question");
   return task.equal(question, prediction) ? 1 : task.grade(question, prediction).score;
 }
@@ -51,8 +66,8 @@ int run_grade(std::span<const std::string> arguments) {
   OptionSet set(
       "grade",
       "grade JSON lines {\"prediction\", \"answer\"} on stdin; each gives a line {\"correct\": 0 or 1}; a "
-      "prediction is a whole reply or a bare answer, an answer is bare or a worked solution; a program that grades "
-      "adds its \"score\"",
+      "prediction is a whole reply or a bare answer, an answer is bare or a worked solution; tasks of several "
+      "answers, which take a list of them, and those that a program grades add the \"score\"",
       "echo '{\"prediction\": \"So it is \\\\boxed{18}.\", \"answer\": \"18\"}' | allot grade --task gsm8k");
   declare_task_option(&set, &task_name, "task whose rules decide what is right");
   declare_grader_option(&set, &grading, "program that grades replies");
@@ -76,7 +91,7 @@ int run_grade(std::span<const std::string> arguments) {
       const double score = grade_row(row, *task);
       if (!keep) row = nlohmann::ordered_json::object();
       row["correct"] = score == 1 ? 1 : 0;
-      if (keep || task->needs_grader()) row["score"] = score;
+      if (keep || task->needs_grader() || task->several_answers()) row["score"] = score;
       std::cout << row.dump() << '\n';
     } catch (const InvalidArgument& error) {
       std::cout.flush();

@@ -67,6 +67,28 @@ TEST(GradeCommand, AProgramGradesForATaskFile) {
   EXPECT_THAT(without.err, Names("mine", "--grader"));
 }
 
+TEST(GradeCommand, SeveralAnswersAreAListAndHaveAScore) {
+  const std::string rows = R"({"prediction": "ab or CD", "answer": ["Ab", "cd", "ef"]})"
+                           "\n"
+                           R"({"prediction": "ef, ab, cd", "answer": ["Ab", "cd", "ef"]})"
+                           "\n" +
+                           line("AB", "ab");
+  const CommandResult result = run_command({"allot", "grade", "--task", "ruler-fwe"}, rows);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out,
+            "{\"correct\":0,\"score\":0.6666666666666666}\n{\"correct\":1,\"score\":1.0}\n"
+            "{\"correct\":1,\"score\":1.0}\n");
+  EXPECT_THAT(run_command({"allot", "grade", "--task", "gsm8k"}, rows).err,
+              Names("line 1", "answer", "array"));
+  for (const char* list : {"[]", R"(["ab", ""])", R"(["ab", null])"}) {
+    const CommandResult refused =
+        run_command({"allot", "grade", "--task", "ruler-fwe"},
+                    std::string(R"({"prediction": "ab", "answer": )") + list + "}\n");
+    EXPECT_EQ(refused.code, 1) << list;
+    EXPECT_THAT(refused.err, Names("line 1", "answer", "list")) << list;
+  }
+}
+
 TEST(GradeCommand, AnUnknownTaskIsWrongUsage) {
   const CommandResult result = run_command({"allot", "grade", "--task", "mmlu"});
   EXPECT_EQ(result.code, 2);

@@ -138,7 +138,7 @@ class Mmlu(unittest.TestCase):
             "doc_to_text": CHOICES + "\nAnswer briefly. Put your final answer as a single letter inside \\boxed{}.",
             "generation_kwargs": {"until": ["<|im_end|>"], "do_sample": False, "temperature": 0, "max_gen_toks": 32},
             "filter_list": [{"name": "box", "filter": [{"function": "regex", "group_select": -1,
-                                                        "regex_pattern": r"\\boxed\{(?:\\[a-z]+|[\s({$*])*([A-Da-d])(?![a-z])"},
+                                                        "regex_pattern": r"\\boxed\{(?:\\[a-z]+(?![a-z])|[\s({$*])*([A-Da-d])(?![a-z])"},
                                                        {"function": "take_first"}]}],
             "metric_list": [{"metric": "exact_match"}]}, "--apply_chat_template")
         self.assert_same_replies(samples, self.eval("mmlu-chat", "--max-new-tokens", "32"))

@@ -247,7 +247,7 @@ def tables(r: Results) -> list[Item]:
             "Table 22",
             "DeepSeek and MMLU: a letter in `\\boxed{}`, else the last of A-D in the final 300 characters",
             "`allot eval --task mmlu-deepseek`; `allot grade --task mmlu-deepseek`",
-            f"{r.quote('evaluation/mmlu/README.md', '62 hand-made replies against all four letters', '62')} hand-made replies graded as by hand, the three generated forms together",
+            f"{r.quote('evaluation/mmlu/README.md', '191 hand-made replies, at least 60 a form', '191')} hand-made replies graded as by hand, the three generated forms together",
             "how choices are labelled, the paper does not say; \"A. \" here",
         ),
         Item(
@@ -261,14 +261,14 @@ def tables(r: Results) -> list[Item]:
             "Table 24",
             "Llama and MMLU: system text, the first of A-D behind the last newline, else the last of the final ten words",
             "`allot eval --task mmlu-llama`; `allot grade --task mmlu-llama`",
-            "62 hand-made replies as in Table 22; by likelihood 200 of 200 choices are lm-evaluation-harness's ([mmlu](../evaluation/mmlu/README.md))",
+            "191 hand-made replies as in Table 22; by likelihood 200 of 200 choices are lm-evaluation-harness's ([mmlu](../evaluation/mmlu/README.md))",
             "none known. The fallback takes letters within words, as the paper says it",
         ),
         Item(
             "Table 25",
             "RULER: FWE by the share of three words, NIAH by the first four integers, QA by a gold answer within the reply",
             "`allot eval --task ruler-fwe`, `ruler-niah-multivalue`, `ruler-qa`; `allot grade`",
-            f"{r.quote('evaluation/ruler/README.md', 'On 1,000 generated replies each', '1,000')} generated replies each have the scores of RULER's own functions with FWE and QA; {r.quote('evaluation/ruler/README.md', '68 hand-made replies', '68')} hand-made ones as by hand; SmolLM2 with `assets/smol-long`, dense, 200 contexts a task of 1,024 to 8,192 tokens: FWE {dense_contexts(r, 'fwe')}, NIAH {dense_contexts(r, 'niah')}, QA1 {dense_contexts(r, 'qa1')}, QA2 {dense_contexts(r, 'qa2')} %",
+            f"{r.quote('evaluation/ruler/README.md', 'On 1,000 generated replies each', '1,000')} generated replies each have the scores of RULER's own functions with FWE and QA; {r.quote('evaluation/ruler/README.md', '188 hand-made replies', '188')} hand-made ones as by hand; SmolLM2 with `assets/smol-long`, dense, 200 contexts a task of 1,024 to 8,192 tokens: FWE {dense_contexts(r, 'fwe')}, NIAH {dense_contexts(r, 'niah')}, QA1 {dense_contexts(r, 'qa1')}, QA2 {dense_contexts(r, 'qa2')} %",
             "NIAH is graded as the paper says it, which is stricter than RULER's own",
         ),
         Item(
