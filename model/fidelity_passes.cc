@@ -85,55 +85,74 @@ class Passes {
                     size_of(*run.text), needed, allocator_.free_pages()));
   }
 
+  // What is put together for one pass of the backend.
+  struct Pass {
+    std::vector<SequencePart> parts;
+    std::vector<Run*> runs;  // of each part
+    int64_t tokens = 0;
+
+    bool takes(int64_t more, int64_t most_tokens, size_t most_parts) const {
+      return tokens + more <= most_tokens && parts.size() + 2 <= most_parts;
+    }
+    bool ends_with(const Run& run) const { return !runs.empty() && runs.back() == &run; }
+  };
+
+  // A prompt of which only the last position is measured runs in a pass that is exact as a whole: devices
+  // have faster attention for one than for a pass in which other sequences are sampled.
   void add(Run& run, int64_t begin, int64_t end, const kernels::AttentionMethod& method) {
     const bool sampled = run.pair != nullptr && !run.pair->samples.empty();
-    int64_t exact_end = sampled ? 0 : end;
-    if (sampled && options_.mode == FidelityMode::kDecode) exact_end = run.text->prompt_tokens;
-    const int64_t cut = std::clamp(exact_end, begin, end);
-    const bool follows_itself = !runs_.empty() && runs_.back() == &run;
-    if (follows_itself || tokens_ + end - begin > most_tokens_ || parts_.size() + 2 > most_parts_)
+    const bool exact_prompt = sampled && options_.mode == FidelityMode::kDecode;
+    const int64_t prompt = run.text->prompt_tokens;
+    const int64_t apart = exact_prompt ? std::clamp(prompt - 1, begin, end) : begin;
+    const int64_t cut = exact_prompt ? std::clamp(prompt, begin, end) : sampled ? begin : end;
+    if (prompts_.ends_with(run) || pass_.ends_with(run) ||
+        !prompts_.takes(apart - begin, most_tokens_, most_parts_) ||
+        !pass_.takes(end - apart, most_tokens_, most_parts_))
       flush(method);
-    add_part(run, begin, cut, {});
-    if (cut < end) add_part(run, cut, end, run.pair->samples);
-    tokens_ += end - begin;
+    add_part(prompts_, run, begin, apart, {});
+    add_part(pass_, run, apart, cut, {});
+    if (cut < end) add_part(pass_, run, cut, end, run.pair->samples);
   }
 
-  void add_part(Run& run, int64_t begin, int64_t end, std::span<const int32_t> samples) {
+  void add_part(Pass& pass, Run& run, int64_t begin, int64_t end, std::span<const int32_t> samples) {
     if (begin == end) return;
-    parts_.push_back({.tokens = run.text->ids,
-                      .begin = begin,
-                      .end = end,
-                      .pages = run.pages.numbers(),
-                      .samples = samples,
-                      .draws = {run.text->key, run.text->question},
-                      .first_output = first_measured(*run.text, options_.mode)});
-    runs_.push_back(&run);
+    pass.parts.push_back({.tokens = run.text->ids,
+                          .begin = begin,
+                          .end = end,
+                          .pages = run.pages.numbers(),
+                          .samples = samples,
+                          .draws = {run.text->key, run.text->question},
+                          .first_output = first_measured(*run.text, options_.mode)});
+    pass.runs.push_back(&run);
+    pass.tokens += end - begin;
   }
 
-  // Runs the pass that was put together; the pages of runs that are whole now are free again.
+  // Runs the passes that were put together; the pages of runs that are whole now are free again.
   void flush(const kernels::AttentionMethod& method) {
-    if (!parts_.empty()) {
-      const ForwardBatch batch = make_batch(parts_, num_layers_, page_size_);
-      std::vector<int64_t> rows_read(options_.count_rows ? parts_.size() : 0);
-      const auto start = std::chrono::steady_clock::now();
-      backend_.keep_states(batch, method, next_state_, rows_read);
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-      next_state_ += static_cast<int64_t>(batch.output_rows.size());
-      for (size_t i = 0; i < parts_.size(); ++i) {
-        Fidelity* const result = runs_[i]->result;
-        if (result == nullptr) continue;
-        const int64_t tokens = parts_[i].end - parts_[i].begin;
-        result->seconds += took.count() * static_cast<double>(tokens) / static_cast<double>(tokens_);
-        if (parts_[i].samples.empty()) continue;
-        result->sampled_tokens += tokens;
-        if (options_.count_rows) result->rows_read += rows_read[i];
-      }
-    }
+    run_pass(prompts_, method);
+    run_pass(pass_, method);
     for (Run* run : whole_) run->pages = {};
     whole_.clear();
-    parts_.clear();
-    runs_.clear();
-    tokens_ = 0;
+  }
+
+  void run_pass(Pass& pass, const kernels::AttentionMethod& method) {
+    if (pass.parts.empty()) return;
+    const ForwardBatch batch = make_batch(pass.parts, num_layers_, page_size_);
+    std::vector<int64_t> rows_read(options_.count_rows ? pass.parts.size() : 0);
+    const auto start = std::chrono::steady_clock::now();
+    backend_.keep_states(batch, method, next_state_, rows_read);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    next_state_ += static_cast<int64_t>(batch.output_rows.size());
+    for (size_t i = 0; i < pass.parts.size(); ++i) {
+      Fidelity* const result = pass.runs[i]->result;
+      if (result == nullptr) continue;
+      const int64_t tokens = pass.parts[i].end - pass.parts[i].begin;
+      result->seconds += took.count() * static_cast<double>(tokens) / static_cast<double>(pass.tokens);
+      if (pass.parts[i].samples.empty()) continue;
+      result->sampled_tokens += tokens;
+      if (options_.count_rows) result->rows_read += rows_read[i];
+    }
+    pass = {};
   }
 
   Backend& backend_;
@@ -145,11 +164,9 @@ class Passes {
   int32_t page_size_;
   FidelityOptions options_;
 
-  // The pass that is put together.
-  std::vector<SequencePart> parts_;
-  std::vector<Run*> runs_;  // of each part
-  int64_t tokens_ = 0;
-  std::vector<Run*> whole_;  // runs whose last part is in this pass
+  Pass prompts_;             // runs before pass_
+  Pass pass_;                // what is measured, and what is not kept apart from it
+  std::vector<Run*> whole_;  // runs whose last part is in these passes
   int64_t next_state_ = 0;
 };
 

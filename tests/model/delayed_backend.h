@@ -29,6 +29,8 @@ struct DelayedPasses {
   int64_t fed = 0;     // tokens that the pass before chose
   // Asked for the token of a choice that is taken; what it returns is given in its place.
   std::function<int32_t(const TokenChoice& choice, int32_t token)> report = {};
+  // Told of each pass whose states are kept.
+  std::function<void(const ForwardBatch&)> keeps = {};
 };
 
 class DelayedBackend final : public Backend {
@@ -86,6 +88,7 @@ class DelayedBackend final : public Backend {
   void keep_states(const ForwardBatch& batch, const kernels::AttentionMethod& attention, int64_t first_state,
                    std::span<int64_t> rows_read) override {
     wait();
+    if (seen_->keeps) seen_->keeps(batch);
     inner_->keep_states(batch, attention, first_state, rows_read);
   }
   void compare_states(int64_t dense, std::span<const int64_t> sampled, int64_t rows,

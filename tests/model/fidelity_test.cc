@@ -14,6 +14,7 @@
 #include "model/engine.h"
 #include "tests/kernels/methods.h"
 #include "tests/model/checkpoints.h"
+#include "tests/model/delayed_backend.h"
 #include "tests/model/generate.h"
 #include "tests/names.h"
 
@@ -271,6 +272,31 @@ TEST(Fidelity, OfDecodingAfterAnExactPromptIsMeasuredFromThePromptsLastTokenOn) 
   const Fidelity sampled = engine.fidelity({&text, 1}, pairs, {.positions = true}).at(0);
   EXPECT_NE(decoded.divergences.back(), sampled.divergences.back());
   EXPECT_GT(sampled.divergences[40], 1e-8);
+}
+
+// Exact attention of many queries has kernels of its own on devices, for passes that are exact as a whole.
+TEST(Fidelity, OfDecodingRunsPromptsInPassesThatAreExactAsAWhole) {
+  DelayedPasses passes;
+  int exact_passes = 0, sampled_passes = 0;
+  passes.keeps = [&](const ForwardBatch& batch) {
+    const auto dense = [](int32_t budget) { return budget == kernels::kDenseBudget; };
+    const bool all_exact = std::ranges::all_of(batch.budgets, dense);
+    ++(all_exact ? exact_passes : sampled_passes);
+    if (all_exact) return;
+    for (int64_t b = 0; b < batch.batch(); ++b) {
+      if (dense(batch.budgets[b])) {
+        EXPECT_EQ(batch.query_start[b + 1] - batch.query_start[b], 1);
+      }
+    }
+  };
+  Engine engine(kLlamaGroup4, small_engine(), delayed(&passes));
+  const std::vector<FidelityText> texts{text_of(6, 60, 41), text_of(7, 50, 30), text_of(8, 9, 1)};
+  std::vector<FidelityPair> pairs;
+  for (size_t text = 0; text < 3; ++text)
+    for (const int32_t samples : {2, 3}) pairs.push_back({.text = text, .samples = {samples, 3}});
+  engine.fidelity(texts, pairs, {.mode = FidelityMode::kDecode});
+  EXPECT_EQ(exact_passes, 2) << "the texts whole, and the prompts of all pairs together";
+  EXPECT_EQ(sampled_passes, 1);
 }
 
 TEST(Fidelity, OfAReplyIsThatOfASampledPrefillBehindThePrompt) {
