@@ -57,6 +57,10 @@ struct AttentionParams {
   const int32_t* budgets = nullptr;
   const SequenceDraws* draws = nullptr;  // [batch]; may be null for kExact and kTopk
   uint32_t layer = 0;                    // coordinate of the draws
+  // The layer's number of the launch's first query head, where a layer's heads are spread over devices: draws
+  // are made under it, so that they do not depend on the spread. A multiple of the query heads of a KV head.
+  // `pooled` shares rows out among the heads of the launch alone.
+  int32_t first_head = 0;
   // [batch] adds, for every query and KV head of the sequence, the number of distinct value rows that its
   // head group read; null = not counted. Sequences with a dense budget are not counted. On CUDA counting
   // takes time and workspace where heads choose alone.

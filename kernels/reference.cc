@@ -173,7 +173,7 @@ DrawRow draw_row(const AttentionParams& p, const Row& row) {
   return {.key = draws.key,
           .question = draws.question,
           .layer = p.layer,
-          .head = static_cast<uint32_t>(row.head),
+          .head = static_cast<uint32_t>(p.first_head + row.head),
           .position = static_cast<uint32_t>(visible_keys(p, row) - 1)};
 }
 
@@ -192,7 +192,7 @@ std::vector<double> score_query(const AttentionParams& p, const Row& row) {
   }
   const double norm = *std::max_element(magnitude.begin(), magnitude.end());
   DrawRow draws = draw_row(p, row);
-  draws.head = static_cast<uint32_t>(first_head);
+  draws.head = static_cast<uint32_t>(p.first_head + first_head);
   for (int32_t i = 0; i < p.head_dim; ++i) {
     if (magnitude[i] == 0) continue;  // the query is zero here too
     const double estimate =

@@ -34,6 +34,13 @@ void check_shapes(const AttentionParams& p) {
     refuse("{} query heads over {} KV heads; expected a positive multiple, at most 65536 query heads",
            p.num_q_heads, p.num_kv_heads);
   }
+  const int32_t group = p.num_q_heads / p.num_kv_heads;
+  if (p.first_head < 0 || p.first_head % group != 0 || p.first_head > 65536 - p.num_q_heads) {
+    refuse(
+        "first_head is {} for {} query heads; expected a multiple of {}, the query heads of a KV head, and "
+        "at most {}",
+        p.first_head, p.num_q_heads, group, 65536 - p.num_q_heads);
+  }
   if (p.head_dim < 8 || p.head_dim > 256 || p.head_dim % 8 != 0) {
     refuse("head_dim is {}; expected a multiple of 8 from 8 to 256", p.head_dim);
   }

@@ -38,7 +38,7 @@ struct ItemData {
   DrawRow draws(int64_t query, int32_t head) const {
     DrawRow row;
     row.layer = p.layer;
-    row.head = static_cast<uint32_t>(head);
+    row.head = static_cast<uint32_t>(p.first_head + head);
     row.position = static_cast<uint32_t>(visible(query) - 1);
     if (p.draws != nullptr) {
       row.key = p.draws[item.sequence].key;

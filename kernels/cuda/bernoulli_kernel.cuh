@@ -115,8 +115,8 @@ class BernoulliQueries {
     const int head = segment.kv_head * args_.group + column - query * args_.group;
     const SequenceDraws& draws = args_.p.draws[segment.sequence];
     const int32_t position = sequence.visible(segment.first_query + query) - 1;
-    return {.row = {draws.key, draws.question, args_.p.layer, static_cast<uint32_t>(head),
-                    static_cast<uint32_t>(position)},
+    return {.row = {draws.key, draws.question, args_.p.layer,
+                    static_cast<uint32_t>(args_.p.first_head + head), static_cast<uint32_t>(position)},
             .head_dim = head_dim_,
             .budget = args_.p.method.score_budget};
   }

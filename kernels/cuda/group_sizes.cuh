@@ -48,7 +48,7 @@ __device__ __forceinline__ GroupRow group_row(const Args& args, int32_t q, int32
   row.norm_stats = args.norm_stats == nullptr ? nullptr : args.norm_stats + index * args.row_tiles;
   const SequenceDraws& draws = args.p.draws[row.sequence];
   const int32_t first_head = args.pools == nullptr ? row.head : 0;  // of those that choose together
-  row.draws = {draws.key, draws.question, args.p.layer, static_cast<uint32_t>(first_head),
+  row.draws = {draws.key, draws.question, args.p.layer, static_cast<uint32_t>(args.p.first_head + first_head),
                static_cast<uint32_t>(row.keys - 1)};
   return row;
 }

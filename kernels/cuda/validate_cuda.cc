@@ -65,6 +65,13 @@ void check_shapes(const AttentionParams& p) {
     refuse("{} query heads over {} KV heads; expected a positive multiple, at most {} query heads",
            p.num_q_heads, p.num_kv_heads, kMaxQueryHeads);
   }
+  const int32_t group = p.num_q_heads / p.num_kv_heads;
+  if (p.first_head < 0 || p.first_head % group != 0 || p.first_head > 65536 - p.num_q_heads) {
+    refuse(
+        "first_head is {} for {} query heads; expected a multiple of {}, the query heads of a KV head, and "
+        "at most {}",
+        p.first_head, p.num_q_heads, group, 65536 - p.num_q_heads);
+  }
   if (p.max_pages < 0 || p.num_pages < 0) {
     refuse("max_pages is {} and num_pages is {}; expected 0 or more", p.max_pages, p.num_pages);
   }

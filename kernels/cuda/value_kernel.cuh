@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
   row.weights = args.weights + index * args.row_tiles * kScoreTile;
   if constexpr (Selection::kDraws) {
     const SequenceDraws& draws = args.p.draws[row.sequence];
-    row.draws = {draws.key, draws.question, args.p.layer, static_cast<uint32_t>(row.head),
+    row.draws = {draws.key, draws.question, args.p.layer, static_cast<uint32_t>(args.p.first_head + row.head),
                  static_cast<uint32_t>(row.keys - 1)};
   }
   const bool last_block =
