@@ -166,7 +166,7 @@ void OptionSet::real(const char* name, double* field, double min, double max, co
 void OptionSet::device(std::string* field) {
   impl_->add({.name = "device",
               .hint = "DEVICE",
-              .help = "where the model runs: cpu, cuda or cuda:N",
+              .help = "where the model runs: cpu, cuda, cuda:N, or cuda:A-B to spread it over these devices",
               .values = {"cpu", "cuda"},
               .set =
                   [=, may_be_empty = field->empty()](const std::string& value) {
@@ -174,7 +174,7 @@ void OptionSet::device(std::string* field) {
                     try {
                       *field = parse_device(value).name();
                     } catch (const InvalidArgument&) {
-                      return std::string("cpu, cuda or cuda:N is expected");
+                      return std::string("cpu, cuda, cuda:N or cuda:A-B is expected");
                     }
                     return std::string();
                   },

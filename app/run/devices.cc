@@ -22,6 +22,15 @@ std::string product_and_memory(const model::CudaDevice& device) {
   return fmt::format("{}, {} GiB", device.product, device.memory_bytes >> 30);
 }
 
+// The devices of a range one by one.
+std::vector<Device> each_of(const Device& device) {
+  std::vector<Device> devices;
+  for (int32_t i = 0; i < device.count; ++i) {
+    devices.push_back({.kind = device.kind, .index = device.index + i});
+  }
+  return devices;
+}
+
 // "no CUDA device (why)" or the devices.
 std::string describe_all(const model::CudaDevices& found) {
   if (found.devices.empty()) return "no CUDA device (" + found.reason + ")";
@@ -68,13 +77,13 @@ std::string check_line(const std::string& name, const FindCudaDevices& find, con
   }
   const std::string described = describe(device, find);
   if (device.kind == Device::Kind::kCpu) return described + ": works";
-  switch (check(device.index)) {
-    case model::CudaCheck::kWorks:
-      return described + ": works";
-    case model::CudaCheck::kTaken:
-      break;
+  for (const Device& one : each_of(device)) {
+    if (check(one.index) == model::CudaCheck::kTaken) {
+      return described + ": not checked, other processes have taken " +
+             (device.count == 1 ? "it" : one.name());
+    }
   }
-  return described + ": not checked, other processes have taken it";
+  return described + ": works";
 }
 
 }  // namespace
@@ -109,7 +118,8 @@ std::vector<Device> choose_devices(std::string_view list, const FindCudaDevices&
   if (std::ranges::any_of(devices, is_cuda)) {
     const model::CudaDevices found = find();
     for (const Device& device : devices) {
-      if (is_cuda(device)) (void)require_cuda_device(device, found);
+      if (!is_cuda(device)) continue;
+      for (const Device& one : each_of(device)) (void)require_cuda_device(one, found);
     }
   }
   return devices;
@@ -117,7 +127,13 @@ std::vector<Device> choose_devices(std::string_view list, const FindCudaDevices&
 
 std::string describe(const Device& device, const FindCudaDevices& find) {
   if (device.kind == Device::Kind::kCpu) return describe_cpu(std::thread::hardware_concurrency());
-  return describe(require_cuda_device(device, find()));
+  const model::CudaDevices found = find();
+  if (device.count == 1) return describe(require_cuda_device(device, found));
+  std::string text;
+  for (const Device& one : each_of(device)) {
+    text += (text.empty() ? "" : "; ") + describe(require_cuda_device(one, found));
+  }
+  return device.name() + " (" + text + ")";
 }
 
 int run_devices_command(std::span<const std::string> arguments, const FindCudaDevices& find,

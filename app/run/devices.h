@@ -22,11 +22,12 @@ std::string describe(const model::CudaDevice& device);
 // "cpu, 16 cores".
 std::string describe_cpu(uint32_t cores);
 
-// The given CUDA device among those found. Throws Unsupported, naming what was found, when it is missing.
+// The given CUDA device, which is no range, among those found. Throws Unsupported, naming what was found,
+// when it is missing.
 const model::CudaDevice& require_cuda_device(const Device& device, const model::CudaDevices& found);
 
-// The same of any device, the CPU with all its cores. `find` is called only for a CUDA device. Throws what
-// require_cuda_device throws.
+// The same of any device, the CPU with all its cores, a range as "cuda:0-1 (cuda:0 NVIDIA H200, 139 GiB; …)".
+// `find` is called only for a CUDA device. Throws what require_cuda_device throws.
 std::string describe(const Device& device, const FindCudaDevices& find);
 
 // The devices that `list` names: "all" = every CUDA device found, else a list as parse_device_list reads it.
