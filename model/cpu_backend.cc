@@ -32,22 +32,24 @@ class SeenTokens {
   std::vector<int32_t> ids_;
 };
 
-Decoder load_decoder(const WeightsSource& source, const ModelConfig& config, const EngineOptions& options) {
+Decoder load_decoder(const WeightsSource& source, const ModelConfig& config, const EngineOptions& options,
+                     const ModelRank& rank) {
   // The weights come first, so that an automatic cache takes its share of the memory they leave: at most
   // half, since activations and other processes need memory, too.
-  DecoderWeights weights = load_weights(source, config, options.dtype, options.threads);
+  DecoderWeights weights = load_weights(source, config, options.dtype, options.threads, rank.split);
   const int64_t available = available_memory_bytes();
   const KvCacheShape cache =
       plan_cache(options, config, available > 0 ? std::optional(available / 2) : std::nullopt);
-  return Decoder(config, std::move(weights), cache, max_pass_tokens(options), options.threads);
+  return Decoder(config, std::move(weights), cache, max_pass_tokens(options), options.threads, rank);
 }
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const WeightsSource& source, const ModelConfig& config, const EngineOptions& options)
+  CpuBackend(const WeightsSource& source, const ModelConfig& config, const EngineOptions& options,
+             const ModelRank& rank)
       : vocab_size_(config.vocab_size),
         threads_(options.threads),
-        decoder_(load_decoder(source, config, options)),
+        decoder_(load_decoder(source, config, options, rank)),
         states_(decoder_.output_head(), options.dtype, options.threads),
         samplers_(static_cast<size_t>(options.threads)),
         seen_(static_cast<size_t>(options.max_sequences)) {
@@ -123,7 +125,14 @@ class CpuBackend final : public Backend {
 
 std::unique_ptr<Backend> make_cpu_backend(const WeightsSource& source, const ModelConfig& config,
                                           const EngineOptions& options) {
-  return std::make_unique<CpuBackend>(source, config, options);
+  return std::make_unique<CpuBackend>(source, config, options, ModelRank{});
+}
+
+std::unique_ptr<Backend> make_cpu_rank(const WeightsSource& source, const ModelConfig& config,
+                                       const EngineOptions& options, const ModelSplit& split,
+                                       Collective& collective) {
+  return std::make_unique<CpuBackend>(source, config_of_rank(config, split.ranks), options,
+                                      ModelRank{.split = split, .collective = &collective});
 }
 
 }  // namespace allot::model

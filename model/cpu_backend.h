@@ -4,8 +4,10 @@
 #include <memory>
 
 #include "model/backend.h"
+#include "model/collective.h"
 #include "model/engine_options.h"
 #include "model/model_config.h"
+#include "model/model_split.h"
 #include "model/weights_source.h"
 
 namespace allot::model {
@@ -14,5 +16,11 @@ namespace allot::model {
 // `options` are checked and have their threads resolved. Throws the errors of load_weights and plan_cache.
 std::unique_ptr<Backend> make_cpu_backend(const WeightsSource& source, const ModelConfig& config,
                                           const EngineOptions& options);
+
+// One rank of a model that is spread (model_split.h), `config` being that of the whole: for tests of how
+// models are spread, on machines without GPUs. `collective` must outlive it.
+std::unique_ptr<Backend> make_cpu_rank(const WeightsSource& source, const ModelConfig& config,
+                                       const EngineOptions& options, const ModelSplit& split,
+                                       Collective& collective);
 
 }  // namespace allot::model

@@ -35,16 +35,18 @@ int64_t Decoder::Block::padded_rows() const {
 }
 
 Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const KvCacheShape& cache,
-                 int64_t max_tokens, int threads)
+                 int64_t max_tokens, int threads, const ModelRank& rank)
     : config_(config),
       weights_(std::move(weights)),
       cache_(cache),
       rope_(config),
+      rank_(rank),
       max_tokens_(round_up(max_tokens, kMaxBlockRows)),
       threads_(threads),
       q_width_(int64_t{config.num_q_heads} * config.head_dim),
       qkv_width_(q_width_ + int64_t{2} * config.num_kv_heads * config.head_dim),
-      blocks_in_parallel_(fits_one_thread(config, cache.dtype)),
+      // Ranks meet in one order only.
+      blocks_in_parallel_(rank.collective == nullptr && fits_one_thread(config, cache.dtype)),
       scratch_(threads) {
   const int64_t size = kernels::size_of(cache_.shape().dtype);
   residual_ = Buffer(max_tokens_ * config_.hidden_size * size);
@@ -269,6 +271,7 @@ void Decoder::finish_layer(int32_t layer, const Block& block) {
   std::byte* const attended = row(attended_, block.begin, q_width_);
   if (config_.sub_norms) normalise_rows(weights.attention_sub_norm, block, q_width_, attended);
   weights.attention_output.apply(attended, block.padded_rows(), scratch.hidden.data(), block.threads);
+  sum_over_ranks(block);
   normalise({.weight = weights.post_attention_norm, .adds_hidden = true, .int8_grid = int8_inputs()}, block);
   weights.gate_up.apply(scratch.hidden.data(), block.padded_rows(), scratch.gate_up.data(), block.threads);
   for_each_part(block, [&](const Part& part) {
@@ -284,6 +287,13 @@ void Decoder::finish_layer(int32_t layer, const Block& block) {
   if (config_.sub_norms)
     normalise_rows(weights.mlp_sub_norm, block, config_.intermediate_size, scratch.activated.data());
   weights.down.apply(scratch.activated.data(), block.padded_rows(), scratch.hidden.data(), block.threads);
+  sum_over_ranks(block);
+}
+
+void Decoder::sum_over_ranks(const Block& block) {
+  if (rank_.collective == nullptr) return;
+  rank_.collective->sum(block.scratch.hidden.data(), block.rows() * config_.hidden_size, cache_.shape().dtype,
+                        nullptr);
 }
 
 void Decoder::project_logits(const Block& block) {
@@ -311,7 +321,8 @@ void Decoder::attend(int32_t layer, const AttentionPlan& plan, const kernels::At
                                   .key_pages = cache_.keys(layer),
                                   .value_pages = cache_.values(layer),
                                   .value_norms = cache_.value_norms(layer),
-                                  .layer = static_cast<uint32_t>(layer)};
+                                  .layer = static_cast<uint32_t>(layer),
+                                  .first_head = rank_.split.rank * config_.num_q_heads};
   if (!plan.all_dense(layer)) shared.method = method;
   const std::span<const AttentionPlan::Launch> launches = plan.launches();
   run_parallel(static_cast<int64_t>(launches.size()), threads_, [&](int64_t index, int) {

@@ -11,8 +11,10 @@
 #include "kernels/attention.h"
 #include "model/attention_plan.h"
 #include "model/buffer.h"
+#include "model/collective.h"
 #include "model/kv_cache.h"
 #include "model/model_config.h"
+#include "model/model_split.h"
 #include "model/rope.h"
 #include "model/weights.h"
 
@@ -20,9 +22,10 @@ namespace allot::model {
 
 class Decoder {
  public:
-  // A pass may have up to `max_tokens` new tokens.
+  // A pass may have up to `max_tokens` new tokens. `config` is that of the rank (config_of_rank), and
+  // `weights` are its own, but for the output head, which is whole.
   Decoder(const ModelConfig& config, DecoderWeights weights, const KvCacheShape& cache, int64_t max_tokens,
-          int threads);
+          int threads, const ModelRank& rank = {});
 
   const KvCacheShape& cache_shape() const { return cache_.shape(); }
 
@@ -89,6 +92,8 @@ class Decoder {
   // Inputs of a layer's products are on the int8 grid.
   bool int8_inputs() const { return config_.ternary.has_value(); }
   void project_qkv(int32_t layer, const ForwardBatch& batch, const Block& block);
+  // Adds what every rank has computed of the block's rows of scratch.hidden.
+  void sum_over_ranks(const Block& block);
   void finish_layer(int32_t layer, const Block& block);
   void project_logits(const Block& block);
   // `rows_read` [plan.runs()] or null.
@@ -106,6 +111,7 @@ class Decoder {
   DecoderWeights weights_;
   KvCache cache_;
   RopeTable rope_;
+  ModelRank rank_;
   int64_t max_tokens_;
   int threads_;
   int64_t q_width_;    // num_q_heads * head_dim

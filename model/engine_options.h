@@ -12,7 +12,7 @@
 namespace allot::model {
 
 struct EngineOptions {
-  std::string device = "cpu";  // "cpu", "cuda" (= "cuda:0") or "cuda:N"
+  std::string device = "cpu";  // as parse_device (base/device.h) reads it
   // The seed of weights made at random (random_weights.h); nothing = those of the directory's checkpoint.
   std::optional<uint64_t> random_weights = std::nullopt;
   // The directory of a LoRA adapter (adapter.h) that is merged into the checkpoint's weights; not with random

@@ -58,6 +58,19 @@ ALLOT_HOST_DEVICE constexpr float random_element(const RandomTensor& tensor, uin
   return random_value(tensor, index % 2 == 0 ? word & 0xFFFFu : word >> 16);
 }
 
+// Elements of a tensor in runs of equal length: run r is elements first + r * pitch and the `length` - 1
+// behind.
+struct ElementRuns {
+  int64_t first = 0;
+  int64_t length = 0;  // >= 1
+  int64_t pitch = 0;   // >= length
+
+  // Where the tensor has the element that is the `index`th of the runs.
+  ALLOT_HOST_DEVICE constexpr int64_t at(int64_t index) const {
+    return first + index / length * pitch + index % length;
+  }
+};
+
 // Elements first, first + 1, … of `tensor` as float32, or as bfloat16 rounded to nearest even. The same bits
 // as random_element, by vector instructions where the processor has them.
 void fill_random(const RandomTensor& tensor, uint64_t first, std::span<float> out);

@@ -15,10 +15,10 @@ constexpr int64_t kPieceElements = int64_t{1} << 20;
 
 class Loader {
  public:
-  Loader(const WeightsSource& source, kernels::DType dtype, int threads)
-      : source_(source), dtype_(dtype), threads_(threads) {}
+  Loader(const WeightsSource& source, kernels::DType dtype, int threads, const ModelSplit& split)
+      : source_(source), dtype_(dtype), threads_(threads), split_(split) {}
 
-  // One buffer that holds the named tensors one after the other.
+  // One buffer that holds the rank's parts of the named tensors one after the other.
   Buffer stack(std::initializer_list<std::string> names) const {
     struct Piece {
       const WeightTensor* tensor;
@@ -26,7 +26,7 @@ class Loader {
       int64_t at;  // element of the buffer
     };
     std::vector<WeightTensor> tensors;
-    for (const std::string& name : names) tensors.push_back(source_.at(name));
+    for (const std::string& name : names) tensors.push_back(part_of(source_.at(name), split_));
     std::vector<Piece> pieces;
     int64_t elements = 0;
     for (const WeightTensor& tensor : tensors) {
@@ -61,6 +61,7 @@ class Loader {
   const WeightsSource& source_;
   kernels::DType dtype_;
   int threads_;
+  ModelSplit split_;
 };
 
 void require_memory(const ModelConfig& config, kernels::DType dtype) {
@@ -108,9 +109,9 @@ LayerWeights load_layer(const Loader& load, const ModelConfig& config, int32_t l
 }  // namespace
 
 DecoderWeights load_weights(const WeightsSource& source, const ModelConfig& config, kernels::DType dtype,
-                            int threads) {
+                            int threads, const ModelSplit& split) {
   require_memory(config, dtype);
-  const Loader load(source, dtype, threads);
+  const Loader load(source, dtype, threads, split);
   auto embedding = load.shared({"model.embed_tokens.weight"});
   auto head = config.tie_word_embeddings ? embedding : load.shared({"lm_head.weight"});
   std::vector<LayerWeights> layers;

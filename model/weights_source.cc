@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -132,10 +133,57 @@ void generate_elements(const RandomTensor& generator, int64_t first, int64_t cou
   }
 }
 
+// Elements [first, first + count) of what a tensor is a part of.
+void write_whole(const WeightTensor& tensor, int64_t first, int64_t count, kernels::DType dtype,
+                 std::byte* out) {
+  if (const auto* generator = std::get_if<RandomTensor>(&tensor.elements)) {
+    generate_elements(*generator, first, count, dtype, out);
+  } else if (const auto* packed = std::get_if<PackedTernary>(&tensor.elements)) {
+    write_made(count, dtype, out, [&](std::span<float> to) { unpack(*packed, first, to); });
+  } else if (tensor.update || tensor.rounding) {
+    write_made(count, dtype, out, [&](std::span<float> to) { make_elements(tensor, first, to); });
+  } else {
+    write_stored(tensor, first, count, dtype, out);
+  }
+}
+
 }  // namespace
 
 int64_t WeightTensor::count() const {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies());
+}
+
+WeightTensor rows_of(WeightTensor whole, int64_t first, int64_t count) {
+  const int64_t width = whole.count() / whole.shape[0];
+  const int64_t elements = std::max<int64_t>(1, count * width);
+  whole.part = ElementRuns{.first = first * width, .length = elements, .pitch = elements};
+  whole.shape[0] = count;
+  return whole;
+}
+
+WeightTensor part_of(WeightTensor whole, const ModelSplit& split) {
+  if (split.whole()) return whole;
+  const auto is_of = [&](std::initializer_list<const char*> names) {
+    return std::ranges::any_of(names, [&](const char* name) {
+      return whole.name.ends_with(name + std::string(".weight")) ||
+             whole.name.ends_with(name + std::string(".bias"));
+    });
+  };
+  if (is_of({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"})) {
+    const int64_t rows = whole.shape[0] / split.ranks;
+    return rows_of(std::move(whole), split.rank * rows, rows);
+  }
+  if (!is_of({"o_proj", "down_proj"})) return whole;
+  if (whole.shape.size() == 1) {
+    if (split.rank > 0) {
+      return {.name = whole.name, .shape = whole.shape, .elements = RandomTensor{.constant = 0}};
+    }
+    return whole;
+  }
+  const int64_t pitch = whole.shape[1], columns = pitch / split.ranks;
+  whole.part = ElementRuns{.first = split.rank * columns, .length = columns, .pitch = pitch};
+  whole.shape[1] = columns;
+  return whole;
 }
 
 int64_t weight_bytes(const ModelConfig& config, kernels::DType dtype) {
@@ -234,14 +282,14 @@ WeightTensor WeightsSource::packed(const std::string& name, const std::vector<in
 
 void write_elements(const WeightTensor& tensor, int64_t first, int64_t count, kernels::DType dtype,
                     std::byte* out) {
-  if (const auto* generator = std::get_if<RandomTensor>(&tensor.elements)) {
-    generate_elements(*generator, first, count, dtype, out);
-  } else if (const auto* packed = std::get_if<PackedTernary>(&tensor.elements)) {
-    write_made(count, dtype, out, [&](std::span<float> to) { unpack(*packed, first, to); });
-  } else if (tensor.update || tensor.rounding) {
-    write_made(count, dtype, out, [&](std::span<float> to) { make_elements(tensor, first, to); });
-  } else {
-    write_stored(tensor, first, count, dtype, out);
+  if (!tensor.part) return write_whole(tensor, first, count, dtype, out);
+  // Run by run, each of which is contiguous in the whole.
+  for (int64_t i = first; i < first + count;) {
+    const int64_t left = tensor.part->length - i % tensor.part->length;
+    const int64_t run = std::min(left, first + count - i);
+    write_whole(tensor, tensor.part->at(i), run, dtype, out);
+    out += run * kernels::size_of(dtype);
+    i += run;
   }
 }
 

@@ -18,6 +18,7 @@
 #include "model/adapter.h"
 #include "model/low_rank_update.h"
 #include "model/model_config.h"
+#include "model/model_split.h"
 #include "model/random_weights.h"
 #include "model/safetensors.h"
 #include "model/tensor_shapes.h"
@@ -36,9 +37,20 @@ struct WeightTensor {
   std::optional<LowRankUpdate> update = std::nullopt;
   // Of stored bytes: how they are rounded to ternary weights.
   std::optional<TernaryRounding> rounding = std::nullopt;
+  // Where the tensor is a part of the one in the checkpoint, or of the one that is made: its elements there.
+  // `elements` and `update` are those of the whole.
+  std::optional<ElementRuns> part = std::nullopt;
 
   int64_t count() const;
 };
+
+// Rows first .. first + count - 1 of a tensor that is whole; count may be 0.
+WeightTensor rows_of(WeightTensor whole, int64_t first, int64_t count);
+
+// What a rank has of a tensor of the decoder's layers: rows of q, k, v, gate and up, columns of o and down.
+// Biases of o and down are those of rank 0 and zeros on the others, which are added to it. All of any other
+// tensor. Ranks divide what is shared out (check_split).
+WeightTensor part_of(WeightTensor whole, const ModelSplit& split);
 
 // Bytes of all tensors of a decoder of this configuration in `dtype`.
 int64_t weight_bytes(const ModelConfig& config, kernels::DType dtype);

@@ -20,7 +20,15 @@ int run_worker(std::span<const std::string> arguments) {
     const Device device = parse_device(options.device);
     WorkerDevice place{describe(device, model::find_cuda_devices)};
     if (device.kind == Device::Kind::kCuda)
-      place.memory_use = [index = device.index] { return model::cuda_memory(index); };
+      place.memory_use = [device] {
+        MemoryUse sum;
+        for (int32_t i = 0; i < device.count; ++i) {
+          const MemoryUse one = model::cuda_memory(device.index + i);
+          sum.used += one.used;
+          sum.total += one.total;
+        }
+        return sum;
+      };
     return place;
   };
   return run_worker_command(arguments, device_of,

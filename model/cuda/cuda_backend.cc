@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <set>
@@ -27,8 +29,10 @@
 #include "model/cuda/device_memory.h"
 #include "model/cuda/device_weights.h"
 #include "model/cuda/graph.h"
+#include "model/cuda/nccl.h"
 #include "model/cuda/pass_arrays.h"
 #include "model/cuda/seen_tokens.h"
+#include "model/split_backend.h"
 
 namespace allot::model {
 namespace cuda {
@@ -71,9 +75,16 @@ bool is_decode(const ForwardBatch& batch) {
 
 class CudaBackend final : public Backend {
  public:
+  // Without a cache.
   CudaBackend(const WeightsSource& source, const ModelConfig& config, const EngineOptions& options,
-              int device);
+              int device, const ModelRank& rank = {});
   ~CudaBackend() override;
+
+  // The cache takes the memory that weights and activations leave, except for kSpareBytes and for the
+  // attention weights of its keys: 2 bytes a key and query head, in a workspace that may have to be replaced
+  // by one of twice its size.
+  KvCacheShape choose_cache(const EngineOptions& options) const;
+  void make_cache(const KvCacheShape& shape, const EngineOptions& options);
 
   const KvCacheShape& cache_shape() const override { return decoder_.cache_shape(); }
   void open_slot(int32_t slot, std::span<const int32_t> tokens) override;
@@ -99,7 +110,6 @@ class CudaBackend final : public Backend {
 
   // With `decode` the batch is a decode step, padded to a size that has a graph.
   PassPlan plan_of(const ForwardBatch& batch, bool decode) const;
-  KvCacheShape choose_cache(const EngineOptions& options) const;
   // Makes memory for a pass; graphs that were captured with smaller memory are dropped.
   void reserve(const PassPlan& plan, const kernels::AttentionMethod& attention);
   // Sends the batch to the device and returns the arrays there, for kernels.
@@ -114,6 +124,7 @@ class CudaBackend final : public Backend {
   ModelConfig config_;
   kernels::DType dtype_;
   kernels::DeviceLimits device_;
+  bool is_first_;  // of the ranks: its logits are the ones returned
   Stream stream_;
   std::unique_ptr<DensePrefill> dense_prefill_;
   bool dense_prefill_missing_ = false;
@@ -147,17 +158,23 @@ CudaDecoder::Limits decoder_limits(const EngineOptions& options) {
 }
 
 CudaBackend::CudaBackend(const WeightsSource& source, const ModelConfig& config, const EngineOptions& options,
-                         int device)
+                         int device, const ModelRank& rank)
     : device_choice_(device),
       device_number_(device),
       config_(config),
       dtype_(options.dtype),
       device_(kernels::device_limits(device)),
-      decoder_(config, load_device_weights(source, config, options.dtype, options.threads), options.dtype,
-               decoder_limits(options), device_),
+      is_first_(rank.split.rank == 0),
+      decoder_(config, load_device_weights(source, config, options.dtype, options.threads, rank.split),
+               options.dtype, decoder_limits(options), device_, rank),
       seen_(options.max_sequences, config.vocab_size, stream_.get()),
       chosen_(decoder_.limits().rows) {
-  decoder_.make_cache(choose_cache(options));
+  stream_.synchronize();
+}
+
+void CudaBackend::make_cache(const KvCacheShape& shape, const EngineOptions& options) {
+  const DeviceChoice choice(device_number_);
+  decoder_.make_cache(shape);
   if (options.skip_prefill) decoder_.fill_cache_at_random(stream_.get());
   stream_.synchronize();
 }
@@ -168,10 +185,8 @@ CudaBackend::~CudaBackend() {
   (void)cudaStreamSynchronize(stream_.get());
 }
 
-// The cache takes the memory that weights and activations leave, except for kSpareBytes and for the attention
-// weights of its keys: 2 bytes a key and query head, in a workspace that may have to be replaced by one of
-// twice its size.
 KvCacheShape CudaBackend::choose_cache(const EngineOptions& options) const {
+  const DeviceChoice choice(device_number_);
   size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   const int64_t left = std::max<int64_t>(0, static_cast<int64_t>(free) - kSpareBytes);
@@ -347,11 +362,12 @@ std::span<const float> CudaBackend::logits(const ForwardBatch& batch,
   decoder_.queue(plan, send(plan, batch, {}), attention, stream_.get());
   const int64_t outputs = plan.shape.outputs, at_once = decoder_.limits().outputs;
   const int64_t stride = decoder_.logits_stride();
-  logits_.resize(outputs * config_.vocab_size);
+  if (is_first_) logits_.resize(outputs * config_.vocab_size);
   std::vector<uint16_t> rows(std::min(outputs, at_once) * stride);
   for (int64_t first = 0; first < outputs; first += at_once) {
     const int64_t count = std::min(at_once, outputs - first);
     if (first > 0) decoder_.project_logits(first, count, stream_.get());
+    if (!is_first_) continue;
     check(cudaMemcpyAsync(rows.data(), decoder_.logits(), count * stride * sizeof(uint16_t),
                           cudaMemcpyDeviceToHost, stream_.get()),
           "cudaMemcpyAsync");
@@ -467,17 +483,49 @@ void check_attention(const ModelConfig& config, const EngineOptions& options,
   kernels::validate_cuda(params, {.num_queries = 1, .max_length = 1, .max_budget = 1}, limits);
 }
 
+// One backend for each device, loaded at the same time.
+std::unique_ptr<Backend> make_ranks(const WeightsSource& source, const ModelConfig& of_rank,
+                                    EngineOptions options, std::span<const int> devices) {
+  const auto group = std::make_shared<NcclGroup>(devices);
+  const auto count = static_cast<int32_t>(devices.size());
+  auto threads = std::make_unique<RankThreads>(count);
+  options.threads = std::max(1, options.threads / count);
+  std::vector<std::unique_ptr<CudaBackend>> ranks(devices.size());
+  std::vector<KvCacheShape> caches(devices.size());
+  const std::function<void()> nothing = [] {};  // ranks do not wait for each other here
+  threads->run(
+      [&](int32_t rank) {
+        const ModelRank place{.split = {.rank = rank, .ranks = count}, .collective = &group->of_rank(rank)};
+        ranks[rank] = std::make_unique<CudaBackend>(source, of_rank, options, devices[rank], place);
+        caches[rank] = ranks[rank]->choose_cache(options);
+      },
+      nothing);
+  // A page is on all ranks.
+  const KvCacheShape& cache = *std::ranges::min_element(caches, {}, &KvCacheShape::num_pages);
+  threads->run([&](int32_t rank) { ranks[rank]->make_cache(cache, options); }, nothing);
+  return make_split_backend(
+      {.threads = std::move(threads),
+       .ranks = {std::make_move_iterator(ranks.begin()), std::make_move_iterator(ranks.end())},
+       .abort = [group] { group->abort(); }});
+}
+
 }  // namespace
 }  // namespace cuda
 
 std::unique_ptr<Backend> make_cuda_backend(const WeightsSource& source, const ModelConfig& config,
-                                           const EngineOptions& options, int device) {
+                                           const EngineOptions& options, std::span<const int> devices) {
   if (options.dtype != kernels::DType::kBFloat16) {
     throw Unsupported("engine options: dtype " + std::string(kernels::name(options.dtype)) +
                       " runs on the CPU only; on a CUDA device use bfloat16");
   }
-  cuda::check_attention(config, options, kernels::device_limits(device));
-  return std::make_unique<cuda::CudaBackend>(source, config, options, device);
+  const auto ranks = static_cast<int32_t>(devices.size());
+  check_split(config, options.attention, ranks);
+  const ModelConfig of_rank = config_of_rank(config, ranks);
+  for (const int device : devices) cuda::check_attention(of_rank, options, kernels::device_limits(device));
+  if (ranks > 1) return cuda::make_ranks(source, of_rank, options, devices);
+  auto backend = std::make_unique<cuda::CudaBackend>(source, config, options, devices[0]);
+  backend->make_cache(backend->choose_cache(options), options);
+  return backend;
 }
 
 }  // namespace allot::model

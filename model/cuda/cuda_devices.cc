@@ -22,6 +22,17 @@ bool got(cudaError_t status, const char* call, int32_t index) {
                   "; look for Xid lines in the kernel's log and drain the node");
 }
 
+// Bytes a second that the memory's clock and the width of its bus allow, with two transfers a cycle.
+double memory_rate(int32_t index) {
+  int kilohertz = 0, bits = 0;
+  if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, index) != cudaSuccess ||
+      cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, index) != cudaSuccess) {
+    (void)cudaGetLastError();  // else the next launch would report it
+    return 0;
+  }
+  return 2e3 * kilohertz * bits / 8;
+}
+
 // Why the runtime counts no devices.
 std::string reason_of(cudaError_t counted) {
   if (counted == cudaSuccess) return "the driver counts 0 devices";
@@ -52,7 +63,8 @@ CudaDevices find_cuda_devices() {
     }
     found.devices.push_back({.index = index,
                              .product = properties.name,
-                             .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)});
+                             .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+                             .memory_bytes_per_second = memory_rate(index)});
   }
   return found;
 }

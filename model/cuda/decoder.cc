@@ -34,12 +34,14 @@ int64_t logits_stride(const ModelConfig& config) {
 }  // namespace
 
 CudaDecoder::CudaDecoder(const ModelConfig& config, DeviceWeights weights, kernels::DType dtype,
-                         const Limits& limits, const kernels::DeviceLimits& device)
+                         const Limits& limits, const kernels::DeviceLimits& device, const ModelRank& rank)
     : config_(config),
       weights_(std::move(weights)),
       dtype_(dtype),
       device_(device),
       limits_(limits),
+      rank_(rank),
+      vocabulary_(vocabulary_part(config.vocab_size, rank.split)),
       q_width_(config.num_q_heads * config.head_dim),
       qkv_width_(qkv_width(config)),
       logits_stride_(cuda::logits_stride(config)) {
@@ -57,6 +59,14 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, DeviceWeights weights, kerne
   activated_ = DeviceBuffer(limits.rows * config.intermediate_size * size);
   kept_ = DeviceBuffer(limits.rows * std::max(config.hidden_size, q_width_) * size);
   logits_ = DeviceBuffer(limits.outputs * logits_stride_ * size);
+  if (rank_.collective != nullptr) reserve_logits_parts(limits.outputs);
+}
+
+void CudaDecoder::reserve_logits_parts(int64_t rows) {
+  const int64_t bytes = rows * vocabulary_.stride * kernels::size_of(dtype_);
+  for (DeviceBuffer* buffer : {&logits_part_, &logits_parts_}) *buffer = DeviceBuffer();
+  logits_part_ = DeviceBuffer(bytes);
+  logits_parts_ = DeviceBuffer(rank_.split.ranks * bytes);
 }
 
 void CudaDecoder::make_cache(const KvCacheShape& shape) {
@@ -99,6 +109,7 @@ kernels::AttentionParams CudaDecoder::attention_params(const PassPlan& plan, Att
                                   .value_pages = cache_.data(),
                                   .value_norms = norms_.as<float>(),
                                   .out = attended_.data(),
+                                  .first_head = rank_.split.rank * config_.num_q_heads,
                                   .rows_read = plan.rows_read};
   if (mode != AttentionMode::kDense) params.method = method;
   return params;
@@ -184,14 +195,21 @@ MatmulParams CudaDecoder::product(LayerProduct which, int32_t layer, int64_t row
 }
 
 MatmulParams CudaDecoder::logits_product(const void* states, int64_t rows, void* out) const {
+  const std::byte* head = weights_.output_head.data();
+  if (config_.tie_word_embeddings) head = weights_.embedding.data() + vocabulary_.first * state_bytes();
   return {.rows = rows,
-          .out_features = config_.vocab_size,
+          .out_features = vocabulary_.count,
           .in_features = config_.hidden_size,
           .dtype = dtype_,
           .input = states,
-          .weight = weights_.head(),
+          .weight = head,
           .out = out,
-          .out_stride = logits_stride_};
+          .out_stride = rank_.collective == nullptr ? logits_stride_ : vocabulary_.stride};
+}
+
+void CudaDecoder::sum_over_ranks(int64_t rows, cudaStream_t stream) {
+  if (rank_.collective == nullptr) return;
+  rank_.collective->sum(hidden_.data(), rows * config_.hidden_size, dtype_, stream);
 }
 
 void CudaDecoder::tune(int64_t rows, cudaStream_t stream) {
@@ -199,7 +217,10 @@ void CudaDecoder::tune(int64_t rows, cudaStream_t stream) {
        {LayerProduct::kQkv, LayerProduct::kAttentionOutput, LayerProduct::kGateUp, LayerProduct::kDown}) {
     matmul_.tune(product(which, 0, rows), stream);
   }
-  matmul_.tune(logits_product(hidden_.data(), rows, logits_.data()), stream);
+  if (vocabulary_.count > 0) {
+    const DeviceBuffer& out = rank_.collective == nullptr ? logits_ : logits_part_;
+    matmul_.tune(logits_product(hidden_.data(), rows, out.data()), stream);
+  }
 }
 
 void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
@@ -305,6 +326,7 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
   }
   if (config_.sub_norms) normalise_rows(weights.attention_sub_norm, rows, q_width_, attended_, stream);
   matmul_.run(product(LayerProduct::kAttentionOutput, layer, rows), stream);
+  sum_over_ranks(rows, stream);
   normalise(
       {.weight = weights.post_attention_norm, .rows = rows, .adds_hidden = true, .int8_grid = int8_inputs()},
       stream);
@@ -319,6 +341,7 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
   if (config_.sub_norms)
     normalise_rows(weights.mlp_sub_norm, rows, config_.intermediate_size, activated_, stream);
   matmul_.run(product(LayerProduct::kDown, layer, rows), stream);
+  sum_over_ranks(rows, stream);
 }
 
 void CudaDecoder::queue(const PassPlan& plan, const PassArrays& arrays,
@@ -376,7 +399,26 @@ void CudaDecoder::project_logits(int64_t first, int64_t count, cudaStream_t stre
 }
 
 void CudaDecoder::project_states(const void* states, int64_t rows, void* out, cudaStream_t stream) {
-  matmul_.run(logits_product(states, rows, out), stream);
+  if (rank_.collective == nullptr) {
+    matmul_.run(logits_product(states, rows, out), stream);
+    return;
+  }
+  const int64_t size = kernels::size_of(dtype_);
+  const int64_t row_bytes = vocabulary_.stride * size;
+  if (rows * row_bytes > logits_part_.size()) {
+    cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    reserve_logits_parts(rows);
+  }
+  if (vocabulary_.count > 0) matmul_.run(logits_product(states, rows, logits_part_.data()), stream);
+  rank_.collective->gather(logits_part_.data(), logits_parts_.data(), rows * row_bytes, stream);
+  for (int32_t rank = 0; rank < rank_.split.ranks; ++rank) {
+    const VocabularyPart part = vocabulary_part(config_.vocab_size, {rank, rank_.split.ranks});
+    if (part.count == 0) continue;
+    cuda::check(cudaMemcpy2DAsync(static_cast<std::byte*>(out) + part.first * size, logits_stride_ * size,
+                                  logits_parts_.data() + rank * rows * row_bytes, row_bytes,
+                                  part.count * size, rows, cudaMemcpyDeviceToDevice, stream),
+                "cudaMemcpy2DAsync");
+  }
 }
 
 }  // namespace allot::model::cuda

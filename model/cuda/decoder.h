@@ -8,6 +8,7 @@
 
 #include "kernels/attention_cuda.h"
 #include "model/attention_plan.h"
+#include "model/collective.h"
 #include "model/cuda/dense_prefill.h"
 #include "model/cuda/device_memory.h"
 #include "model/cuda/device_weights.h"
@@ -15,6 +16,7 @@
 #include "model/cuda/pass_arrays.h"
 #include "model/kv_cache.h"
 #include "model/model_config.h"
+#include "model/model_split.h"
 
 namespace allot::model::cuda {
 
@@ -50,9 +52,10 @@ class CudaDecoder {
     int64_t outputs = 0;
   };
 
-  // Allocates on the current device. `dtype` is bfloat16 or float16.
+  // Allocates on the current device. `dtype` is bfloat16 or float16. `config` is that of the rank
+  // (config_of_rank), and `weights` are its own.
   CudaDecoder(const ModelConfig& config, DeviceWeights weights, kernels::DType dtype, const Limits& limits,
-              const kernels::DeviceLimits& device);
+              const kernels::DeviceLimits& device, const ModelRank& rank);
 
   // Bytes of workspace that attention of a plan needs.
   int64_t attention_bytes(const PassPlan& plan, const kernels::AttentionMethod& method) const;
@@ -84,7 +87,8 @@ class CudaDecoder {
   // [outputs, hidden_size] in the decoder's dtype.
   const std::byte* states() const { return hidden_.data(); }
   int64_t state_bytes() const { return config_.hidden_size * kernels::size_of(dtype_); }
-  // Queues the logits of `rows` hidden states, as states() has them, to `out` [rows, logits_stride()].
+  // Queues the logits of `rows` hidden states, as states() has them, to `out` [rows, logits_stride()]. Where
+  // the model is spread over ranks, waits for the stream when `rows` exceeds limits().outputs and all before.
   void project_states(const void* states, int64_t rows, void* out, cudaStream_t stream);
 
   // Queues the logits of output rows first .. first + count of the last pass in place of those it has.
@@ -124,7 +128,11 @@ class CudaDecoder {
   // A layer's matrix products.
   enum class LayerProduct { kQkv, kAttentionOutput, kGateUp, kDown };
   MatmulParams product(LayerProduct which, int32_t layer, int64_t rows) const;
+  // Of the rank's part of the vocabulary.
   MatmulParams logits_product(const void* states, int64_t rows, void* out) const;
+  // Adds what every rank has computed of the first `rows` rows of hidden_.
+  void sum_over_ranks(int64_t rows, cudaStream_t stream);
+  void reserve_logits_parts(int64_t rows);
   void attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
               const kernels::AttentionMethod& method, cudaStream_t stream);
   void attend_densely(int32_t layer, const PassPlan& plan, const PassArrays& arrays, cudaStream_t stream);
@@ -137,6 +145,8 @@ class CudaDecoder {
   kernels::DType dtype_;
   kernels::DeviceLimits device_;
   Limits limits_;
+  ModelRank rank_;
+  VocabularyPart vocabulary_;
   int32_t q_width_;    // num_q_heads * head_dim
   int32_t qkv_width_;  // (num_q_heads + 2 num_kv_heads) * head_dim
   int64_t logits_stride_;
@@ -152,6 +162,9 @@ class CudaDecoder {
   DeviceBuffer activated_;  // [rows, intermediate_size]
   DeviceBuffer kept_;       // [rows, the larger of hidden_size and q_width] while they are moved to the front
   DeviceBuffer logits_;     // [outputs, logits_stride]
+  // Of a model over several ranks: logits of the rank's part of the vocabulary, and of all.
+  DeviceBuffer logits_part_;   // [rows, vocabulary_.stride]
+  DeviceBuffer logits_parts_;  // [ranks, rows, vocabulary_.stride]
   DeviceBuffer attention_workspace_;
   const DensePrefill* dense_prefill_ = nullptr;
   DeviceBuffer prompt_keys_;    // [keys, num_kv_heads, head_dim] for the library's attention

@@ -29,13 +29,19 @@ struct Placement {
 // Allocates every buffer and notes which tensor goes where; nothing is copied yet.
 class Layout {
  public:
-  Layout(kernels::DType dtype, const WeightsSource& source) : dtype_(dtype), source_(source) {}
+  Layout(kernels::DType dtype, const WeightsSource& source, const ModelSplit& split)
+      : dtype_(dtype), source_(source), split_(split) {}
 
-  // One buffer that holds the named tensors one after the other.
+  // One buffer that holds the rank's parts of the named tensors one after the other.
   DeviceBuffer stack(std::initializer_list<std::string> names) {
     std::vector<WeightTensor> tensors;
+    for (const std::string& name : names) tensors.push_back(part_of(source_.at(name), split_));
+    return stack(std::move(tensors));
+  }
+
+  DeviceBuffer stack(std::vector<WeightTensor> tensors) {
     int64_t elements = 0;
-    for (const std::string& name : names) elements += tensors.emplace_back(source_.at(name)).count();
+    for (const WeightTensor& tensor : tensors) elements += tensor.count();
     DeviceBuffer buffer(elements * kernels::size_of(dtype_));
     std::byte* out = buffer.data();
     for (WeightTensor& tensor : tensors) {
@@ -55,6 +61,7 @@ class Layout {
  private:
   kernels::DType dtype_;
   const WeightsSource& source_;
+  ModelSplit split_;
   std::vector<Placement> placements_;
 };
 
@@ -101,7 +108,8 @@ void generate(const std::vector<Placement>& placements, kernels::DType dtype) {
   const Stream stream;
   for (const auto& [tensor, out] : placements) {
     if (const auto* random = std::get_if<RandomTensor>(&tensor.elements)) {
-      fill_random_cuda(*random, 0, tensor.count(), dtype, out, stream.get());
+      const ElementRuns whole{.length = tensor.count(), .pitch = tensor.count()};
+      fill_random_runs_cuda(*random, tensor.part.value_or(whole), tensor.count(), dtype, out, stream.get());
     }
   }
   stream.synchronize();
@@ -175,19 +183,24 @@ void require_device_memory(int64_t needed, int64_t free, int64_t total, kernels:
 }
 
 DeviceWeights load_device_weights(const WeightsSource& source, const ModelConfig& config,
-                                  kernels::DType dtype, int threads) {
+                                  kernels::DType dtype, int threads, const ModelSplit& split) {
+  const VocabularyPart head = vocabulary_part(config.vocab_size, split);
+  const int64_t left_out =
+      config.tie_word_embeddings ? 0 : int64_t{config.vocab_size - head.count} * config.hidden_size;
   size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-  require_device_memory(weight_bytes(config, dtype), static_cast<int64_t>(free), static_cast<int64_t>(total),
-                        dtype);
-  Layout layout(dtype, source);
+  require_device_memory(weight_bytes(config, dtype) - left_out * kernels::size_of(dtype),
+                        static_cast<int64_t>(free), static_cast<int64_t>(total), dtype);
+  Layout layout(dtype, source, split);
   DeviceWeights weights;
   weights.embedding = layout.stack({"model.embed_tokens.weight"});
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     weights.layers.push_back(lay_out_layer(layout, config, layer));
   }
   weights.final_norm = layout.stack({"model.norm.weight"});
-  weights.output_head = layout.stack_if(!config.tie_word_embeddings, {"lm_head.weight"});
+  if (!config.tie_word_embeddings) {
+    weights.output_head = layout.stack({rows_of(source.at("lm_head.weight"), head.first, head.count)});
+  }
   generate(layout.placements(), dtype);
   copy_stored(layout.placements(), dtype, threads);
   return weights;

@@ -1,4 +1,5 @@
 // The weights of a decoder in the memory of a CUDA device: model/weights.h's tensors, fused in the same way.
+// Shapes are those of the decoder's configuration, which is a rank's where the model is spread over devices.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +33,9 @@ struct DeviceWeights {
   DeviceBuffer embedding;  // [vocab_size, hidden_size]
   std::vector<DeviceLayerWeights> layers;
   DeviceBuffer final_norm;  // [hidden_size]
-  // [vocab_size, hidden_size]; empty when tied to the embedding.
+  // The rank's rows of the vocabulary (vocabulary_part), [rows, hidden_size]; empty when tied to the
+  // embedding.
   DeviceBuffer output_head;
-
-  const std::byte* head() const { return output_head.size() > 0 ? output_head.data() : embedding.data(); }
 };
 
 // Throws Error naming all of them when `needed` bytes of weights as `dtype` exceed the `free` of the
@@ -46,8 +46,9 @@ void require_device_memory(int64_t needed, int64_t free, int64_t total, kernels:
 // of a checkpoint go through page-locked staging memory that up to `threads` threads fill while earlier
 // parts are copied; random weights are generated on the device, with the same bits as on a CPU. Throws the
 // errors of WeightsSource::at, and Error with both numbers when the weights do not fit the device memory
-// that is free.
+// that is free. With a `split`, `config` is the rank's (config_of_rank), and weights are what the rank has of
+// the source's.
 DeviceWeights load_device_weights(const WeightsSource& source, const ModelConfig& config,
-                                  kernels::DType dtype, int threads);
+                                  kernels::DType dtype, int threads, const ModelSplit& split = {});
 
 }  // namespace allot::model::cuda

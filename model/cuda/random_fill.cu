@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <type_traits>
 
 #include "model/cuda/device_memory.h"
@@ -27,10 +28,10 @@ __device__ __forceinline__ uint32_t rounded_bits(float x) {
   }
 }
 
-// One thread makes one Philox block.
+// One thread makes one Philox block of a run; blocks of threads share out the runs in y.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    fill_blocks(RandomTensor tensor, uint64_t first, int64_t count, BitsOf<T>* out) {
+__device__ __forceinline__ void fill_run(const RandomTensor& tensor, uint64_t first, int64_t count,
+                                         BitsOf<T>* out) {
   constexpr int kElements = static_cast<int>(kRandomBlock);
   const uint64_t block = first / kRandomBlock + uint64_t{blockIdx.x} * kThreads + threadIdx.x;
   // Where in `out` the block begins; before it when `first` is within the block.
@@ -63,26 +64,49 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-void launch(const RandomTensor& tensor, uint64_t first, int64_t count, void* out, cudaStream_t stream) {
-  const uint64_t blocks = (first % kRandomBlock + static_cast<uint64_t>(count) - 1) / kRandomBlock + 1;
-  const auto grid = static_cast<uint32_t>((blocks + kThreads - 1) / kThreads);
-  fill_blocks<T><<<grid, kThreads, 0, stream>>>(tensor, first, count, static_cast<BitsOf<T>*>(out));
+__global__ void __launch_bounds__(kThreads)
+    fill_runs(RandomTensor tensor, ElementRuns runs, int64_t count, BitsOf<T>* out) {
+  for (int64_t begin = blockIdx.y * runs.length; begin < count; begin += gridDim.y * runs.length) {
+    const int64_t left = count - begin;
+    fill_run<T>(tensor, static_cast<uint64_t>(runs.at(begin)), left < runs.length ? left : runs.length,
+                out + begin);
+  }
+}
+
+template <class T>
+void launch(const RandomTensor& tensor, const ElementRuns& runs, int64_t count, void* out,
+            cudaStream_t stream) {
+  constexpr int64_t kMostRows = 65535;  // of a grid in y
+  const int64_t longest = std::min(count, runs.length);
+  // A run that begins within a Philox block has one more.
+  const int64_t blocks = longest / static_cast<int64_t>(kRandomBlock) + 2;
+  const int64_t rows = (count + runs.length - 1) / runs.length;
+  const dim3 grid(static_cast<uint32_t>((blocks + kThreads - 1) / kThreads),
+                  static_cast<uint32_t>(std::min(rows, kMostRows)));
+  fill_runs<T><<<grid, kThreads, 0, stream>>>(tensor, runs, count, static_cast<BitsOf<T>*>(out));
   check(cudaGetLastError(), "fill_random_cuda");
 }
 
 }  // namespace
 
-void fill_random_cuda(const RandomTensor& tensor, uint64_t first, int64_t count, kernels::DType dtype,
-                      void* out, cudaStream_t stream) {
+void fill_random_runs_cuda(const RandomTensor& tensor, const ElementRuns& runs, int64_t count,
+                           kernels::DType dtype, void* out, cudaStream_t stream) {
   if (count == 0) return;
   switch (dtype) {
     case kernels::DType::kFloat32:
-      return launch<float>(tensor, first, count, out, stream);
+      return launch<float>(tensor, runs, count, out, stream);
     case kernels::DType::kBFloat16:
-      return launch<__nv_bfloat16>(tensor, first, count, out, stream);
+      return launch<__nv_bfloat16>(tensor, runs, count, out, stream);
     case kernels::DType::kFloat16:
-      return launch<__half>(tensor, first, count, out, stream);
+      return launch<__half>(tensor, runs, count, out, stream);
   }
+}
+
+void fill_random_cuda(const RandomTensor& tensor, uint64_t first, int64_t count, kernels::DType dtype,
+                      void* out, cudaStream_t stream) {
+  const int64_t length = std::max<int64_t>(1, count);
+  fill_random_runs_cuda(tensor, {.first = static_cast<int64_t>(first), .length = length, .pitch = length},
+                        count, dtype, out, stream);
 }
 
 }  // namespace allot::model::cuda

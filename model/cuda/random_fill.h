@@ -17,4 +17,8 @@ namespace allot::model::cuda {
 void fill_random_cuda(const RandomTensor& tensor, uint64_t first, int64_t count, kernels::DType dtype,
                       void* out, cudaStream_t stream);
 
+// The same of the first `count` elements of the runs.
+void fill_random_runs_cuda(const RandomTensor& tensor, const ElementRuns& runs, int64_t count,
+                           kernels::DType dtype, void* out, cudaStream_t stream);
+
 }  // namespace allot::model::cuda

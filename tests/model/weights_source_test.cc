@@ -49,6 +49,7 @@ TEST(DecoderTensorShapes, OfTheFullSizeConfigurationsHaveThePublishedNumberOfPar
     return count;
   };
   EXPECT_EQ(parameters("llama-3.1-8b"), 8'030'261'248);
+  EXPECT_EQ(parameters("llama-3.1-70b"), 70'553'706'496);
   EXPECT_EQ(parameters("qwen2-7b"), 7'615'616'512);
   EXPECT_EQ(parameters("bitnet-2b"), 2'412'820'480);
 }
@@ -271,6 +272,73 @@ TEST(WeightsSource, RefusesANameThatTheDecoderDoesNotHave) {
     EXPECT_THAT([&] { (void)source.at("lm_head.weight"); },
                 ThrowsMessage<InvalidArgument>(Names("lm_head.weight")));
   }
+}
+
+// --- Parts of ranks
+
+// Rows and columns of all ranks together are the whole tensor, biases of sums are added once, and what is not
+// shared out is whole on every rank.
+TEST(WeightsSource, PartsOfAllRanksAreTheWholeTensor) {
+  for (const auto& [name, ranks] : {std::pair("llama_bias_sharded", 3), {"qwen3_group4_tied", 2}}) {
+    ModelConfig config = read_model_config(kCheckpoints / name);
+    const bool divides = config.intermediate_size % ranks == 0;
+    if (!divides) config.intermediate_size -= config.intermediate_size % ranks;  // of random weights alone
+    const ModelConfig of_rank = config_of_rank(config, ranks);
+    std::vector<WeightsSource> sources;
+    sources.push_back(WeightsSource::random(5, config));
+    if (divides) sources.push_back(WeightsSource::checkpoint(kCheckpoints / name, config));
+    for (const WeightsSource& source : sources) {
+      const auto shapes_of_rank = decoder_tensor_shapes(of_rank);
+      for (const auto& [tensor_name, shape] : decoder_tensor_shapes(config)) {
+        const WeightTensor whole = source.at(tensor_name);
+        const std::vector<float> expected = all_of(whole);
+        std::vector<float> sum(expected.size(), 0);
+        for (int32_t rank = 0; rank < ranks; ++rank) {
+          const WeightTensor part = part_of(whole, {rank, ranks});
+          ASSERT_EQ(part.shape, shapes_of_rank.at(tensor_name)) << tensor_name;
+          const std::vector<float> values = all_of(part);
+          const bool is_weight = shape.size() == 2;
+          const int64_t width = is_weight ? part.shape[1] : 1, pitch = is_weight ? shape[1] : 1;
+          const bool rows = part.shape[0] < shape[0], columns = width < pitch;
+          const bool is_added =
+              tensor_name.ends_with("o_proj.bias") || tensor_name.ends_with("down_proj.bias");
+          if (!rows && !columns && !is_added) {
+            ASSERT_EQ(values, expected) << tensor_name;
+            continue;
+          }
+          for (int64_t i = 0; i < part.count(); ++i) {
+            const int64_t row = i / width + (rows ? rank * part.shape[0] : 0);
+            const int64_t column = i % width + (columns ? rank * width : 0);
+            sum[static_cast<size_t>(row * pitch + column)] += values[static_cast<size_t>(i)];
+          }
+        }
+        if (sum != std::vector<float>(sum.size(), 0)) {
+          EXPECT_EQ(sum, expected) << tensor_name;
+        }
+      }
+    }
+  }
+}
+
+TEST(WeightsSource, RangesOfAPartAreThoseOfTheWholePart) {
+  const ModelConfig config = read_model_config(kCheckpoints / "llama_group4");
+  const WeightsSource source = WeightsSource::checkpoint(kCheckpoints / "llama_group4", config);
+  for (const WeightTensor& tensor : {part_of(source.at("model.layers.1.mlp.down_proj.weight"), {1, 2}),
+                                     rows_of(source.at("lm_head.weight"), 40, 17)}) {
+    const std::vector<float> all = all_of(tensor);
+    for (const int64_t first : {0, 1, 35, 36, 37, 100}) {
+      for (const int64_t count : {0, 1, 36, 40, 150}) {
+        std::vector<uint16_t> part(static_cast<size_t>(count) + 1, 0x5555);
+        write_elements(tensor, first, count, DType::kBFloat16, reinterpret_cast<std::byte*>(part.data()));
+        for (int64_t i = 0; i < count; ++i) {
+          ASSERT_EQ(part[static_cast<size_t>(i)],
+                    kernels::bfloat16_from_float(all[static_cast<size_t>(first + i)]));
+        }
+        EXPECT_EQ(part.back(), 0x5555);
+      }
+    }
+  }
+  EXPECT_EQ(rows_of(source.at("lm_head.weight"), 96, 0).count(), 0);
 }
 
 }  // namespace

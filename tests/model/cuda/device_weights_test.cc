@@ -106,10 +106,8 @@ void expect_same_weights(const WeightsSource& source, const ModelConfig& config,
     same.expect(layer.down_bias, named({"mlp.down_proj.bias"}, config.mlp_bias));
   }
   same.expect(weights.final_norm, {"model.norm.weight"});
-  const bool tied = config.tie_word_embeddings;
-  same.expect(weights.output_head,
-              tied ? std::vector<std::string>{} : std::vector<std::string>{"lm_head.weight"});
-  EXPECT_EQ(weights.head(), tied ? weights.embedding.data() : weights.output_head.data());
+  same.expect(weights.output_head, config.tie_word_embeddings ? std::vector<std::string>{}
+                                                              : std::vector<std::string>{"lm_head.weight"});
   EXPECT_EQ(same.tensors(), decoder_tensor_shapes(config).size());
 }
 
@@ -207,6 +205,44 @@ TEST_F(DeviceWeightsTest, MadeAtRandomAreTheElementsOfAnyRangeAtAnyAddressAndNot
           }
         }
       }
+    }
+  }
+}
+
+// Every rank on this one device, one after the other.
+TEST_F(DeviceWeightsTest, OfARankAreItsPartsOfTheHosts) {
+  for (const bool random : {false, true}) {
+    const std::filesystem::path directory =
+        kCheckpoints / (random ? "llama_bias_sharded" : "qwen3_rope_bias");
+    ModelConfig config = read_model_config(directory);
+    if (random) config.intermediate_size = 54;
+    const WeightsSource source =
+        random ? WeightsSource::random(5, config) : WeightsSource::checkpoint(directory, config);
+    for (int32_t rank = 0; rank < 3; ++rank) {
+      const ModelSplit split{.rank = rank, .ranks = 3};
+      const DeviceWeights weights =
+          load_device_weights(source, config_of_rank(config, 3), DType::kBFloat16, 2, split);
+      const auto expect = [&](const DeviceBuffer& buffer, const std::vector<std::string>& names) {
+        std::vector<std::byte> expected;
+        for (const std::string& name : names) {
+          const WeightTensor part = part_of(source.at("model.layers.1." + name), split);
+          const size_t at = expected.size();
+          expected.resize(at + static_cast<size_t>(part.count()) * 2);
+          write_elements(part, 0, part.count(), DType::kBFloat16, expected.data() + at);
+        }
+        EXPECT_TRUE(download(buffer) == expected)
+            << names[0] << " of rank " << rank << (random ? ", random" : "");
+      };
+      const DeviceLayerWeights& layer = weights.layers[1];
+      expect(layer.qkv, {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"});
+      expect(layer.qkv_bias, {"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"});
+      expect(layer.attention_output, {"self_attn.o_proj.weight"});
+      expect(layer.attention_output_bias, {"self_attn.o_proj.bias"});
+      expect(layer.gate_up, {"mlp.gate_proj.weight", "mlp.up_proj.weight"});
+      expect(layer.down, {"mlp.down_proj.weight"});
+      expect(layer.down_bias, {"mlp.down_proj.bias"});
+      const VocabularyPart head = vocabulary_part(config.vocab_size, split);
+      EXPECT_EQ(weights.output_head.size(), int64_t{2} * head.count * config.hidden_size);
     }
   }
 }

@@ -1,0 +1,223 @@
+// A model over several CUDA devices is the model on one. Skipped with a message where there are fewer than
+// two, but for what is refused without one.
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "episode/samples.h"
+#include "model/cuda/device_memory.h"
+#include "model/cuda/nccl.h"
+#include "model/engine.h"
+#include "model/fidelity.h"
+#include "model/split_backend.h"
+#include "tests/kernels/methods.h"
+#include "tests/model/checkpoints.h"
+#include "tests/model/cuda/engine_runs.h"
+#include "tests/model/generate.h"
+#include "tests/model/golden.h"
+#include "tests/names.h"
+
+namespace allot::model {
+namespace {
+
+using kernels::Estimator;
+using ::testing::SizeIs;
+using ::testing::ThrowsMessage;
+
+int device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return 0;
+  }
+  return count;
+}
+
+// Over 2 devices, and over 4 where there are as many.
+class CudaSplit : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (device_count() < GetParam()) GTEST_SKIP() << "needs " << GetParam() << " CUDA devices";
+  }
+  static EngineOptions over_devices(EngineOptions options = {}) {
+    options = on_device(options);
+    options.device = "cuda:0-" + std::to_string(GetParam() - 1);
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, CudaSplit, testing::Values(2, 4),
+                         [](const auto& one) { return std::to_string(one.param); });
+
+// A trained model of 8 heads over 4 KV heads, and a vocabulary of 99, which no number of devices divides.
+std::vector<int32_t> tiny_prompt(uint32_t seed, size_t length) {
+  return random_prompt(seed, length);
+}
+constexpr size_t kTinyLayers = 8;
+
+TEST_P(CudaSplit, SumsAndGathersOverTheDevices) {
+  std::vector<int> devices(static_cast<size_t>(GetParam()));
+  for (size_t i = 0; i < devices.size(); ++i) devices[i] = static_cast<int>(i);
+  cuda::NcclGroup group(devices);
+  RankThreads threads(GetParam());
+  constexpr int64_t kCount = 8192;
+  std::vector<std::vector<float>> sums(devices.size()), all(devices.size());
+  threads.run(
+      [&](int32_t rank) {
+        cuda::check(cudaSetDevice(rank), "cudaSetDevice");
+        const cuda::Stream stream;
+        const std::vector<float> own(kCount, static_cast<float>(rank + 1));
+        const cuda::DeviceBuffer data(kCount * 4), gathered(GetParam() * kCount * 4);
+        cuda::check(
+            cudaMemcpyAsync(data.data(), own.data(), kCount * 4, cudaMemcpyHostToDevice, stream.get()),
+            "copy");
+        group.of_rank(rank).gather(data.data(), gathered.data(), kCount * 4, stream.get());
+        group.of_rank(rank).sum(data.data(), kCount, kernels::DType::kFloat32, stream.get());
+        sums[rank].resize(kCount);
+        all[rank].resize(kCount * static_cast<size_t>(GetParam()));
+        cuda::check(
+            cudaMemcpyAsync(sums[rank].data(), data.data(), kCount * 4, cudaMemcpyDeviceToHost, stream.get()),
+            "copy");
+        cuda::check(cudaMemcpyAsync(all[rank].data(), gathered.data(), gathered.size(),
+                                    cudaMemcpyDeviceToHost, stream.get()),
+                    "copy");
+        stream.synchronize();
+      },
+      [&] { group.abort(); });
+  const auto total = static_cast<float>(GetParam() * (GetParam() + 1) / 2);
+  for (int32_t rank = 0; rank < GetParam(); ++rank) {
+    EXPECT_EQ(sums[rank], std::vector<float>(kCount, total));
+    for (size_t i = 0; i < all[rank].size(); ++i) ASSERT_EQ(all[rank][i], static_cast<float>(i / kCount + 1));
+  }
+}
+
+// Both round sums at other places than one device does, so the distance to exact logits is the measure.
+TEST_P(CudaSplit, LogitsAreAsNearToExactOnesAsThoseOfOneDevice) {
+  EngineOptions exact = on_cpu();
+  exact.dtype = kernels::DType::kFloat32;
+  const std::vector<int32_t> ids = tiny_prompt(3, 333);  // more rows than logits are computed of at once
+  const std::vector<float> expected = Engine(kTinyGsm, exact).logits(ids, {}, kKey, 0);
+  const double noise =
+      root_mean_square_difference(Engine(kTinyGsm, on_device()).logits(ids, {}, kKey, 0), expected);
+  Engine split(kTinyGsm, over_devices());
+  EXPECT_LE(root_mean_square_difference(split.logits(ids, {}, kKey, 0), expected), 1.5 * noise);
+  EXPECT_GT(noise, 0);
+}
+
+// Sampled logits of one device and of several are near, those of other draws far.
+TEST_P(CudaSplit, DrawsAreThoseOfOneDevice) {
+  for (const kernels::AttentionMethod& method : kernels::testing::every_method()) {
+    if (method.estimator == Estimator::kPooled || method.estimator == Estimator::kExact ||
+        method.estimator == Estimator::kTopk)
+      continue;
+    EngineOptions options;
+    options.attention = method;
+    const std::vector<int32_t> ids = tiny_prompt(4, 120);
+    const std::vector<int32_t> samples(kTinyLayers, 8);
+    Engine one(kTinyGsm, on_device(options));
+    const std::vector<float> expected = one.logits(ids, samples, kKey, 5);
+    const std::vector<float> others = one.logits(ids, samples, kOtherKey, 5);
+    const std::vector<float> logits = Engine(kTinyGsm, over_devices(options)).logits(ids, samples, kKey, 5);
+    const double same = root_mean_square_difference(logits, expected);
+    const double far = root_mean_square_difference(others, expected);
+    EXPECT_LT(same, 0.5 * far) << kernels::describe(method);
+  }
+}
+
+// Prompts in pieces, steps of several sizes, sequences that come and go.
+TEST_P(CudaSplit, ChoosesTokensThatAreBestByTheCpu) {
+  const EngineOptions options{.max_sequences = 24, .prefill_chunk_tokens = 64};
+  Engine split(kTinyGsm, over_devices(options));
+  EngineOptions exact = on_cpu();
+  exact.dtype = kernels::DType::kFloat32;
+  Engine judge(kTinyGsm, exact);
+  const std::vector<GenerationRequest> requests = ragged_requests(41, 90, 30);
+  const auto tokens = run(split, requests);
+  const int32_t vocabulary = judge.config().vocab_size;
+  double noise = 0, largest = 0;
+  {
+    const std::vector<int32_t> ids = tiny_prompt(3, 90);
+    noise = root_mean_square_difference(Engine(kTinyGsm, on_device()).logits(ids, {}, kKey, 0),
+                                        judge.logits(ids, {}, kKey, 0));
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_THAT(tokens[i], SizeIs(30));
+    std::vector<int32_t> ids = requests[i].prompt;
+    ids.insert(ids.end(), tokens[i].begin(), tokens[i].end());
+    const std::vector<float> logits = judge.logits(ids, {}, kKey, 0);
+    for (size_t t = 0; t < tokens[i].size(); ++t) {
+      const auto row = logits.begin() + static_cast<int64_t>(requests[i].prompt.size() - 1 + t) * vocabulary;
+      largest = std::max<double>(largest, *std::max_element(row, row + vocabulary) - row[tokens[i][t]]);
+    }
+  }
+  EXPECT_LE(largest, tie(noise));
+}
+
+// Sampled attention, sampled tokens, penalties: the same engine gives the same tokens again, and all devices
+// agree on them (take() checks).
+TEST_P(CudaSplit, RepeatsItsTokens) {
+  EngineOptions options;
+  options.attention = {.estimator = Estimator::kJoint};
+  Engine split(kTinyGsm, over_devices(options));
+  std::vector<GenerationRequest> requests = ragged_requests(17, 90, 30);
+  for (GenerationRequest& request : requests) {
+    request.samples.assign(kTinyLayers, 6);
+    request.samples[0] = kExactLayer;
+    request.sampling = {.temperature = 1, .top_p = 0.95, .repetition_penalty = 1.1};
+  }
+  const auto first = run(split, requests);
+  EXPECT_EQ(run(split, requests), first);
+}
+
+TEST_P(CudaSplit, HasTheFidelityAndTheValueRowsOfOneDevice) {
+  const kernels::AttentionMethod method{.estimator = Estimator::kSys};
+  std::vector<FidelityText> texts;
+  std::vector<FidelityPair> pairs;
+  for (uint32_t i = 0; i < 12; ++i) {
+    texts.push_back({.ids = tiny_prompt(i, 100 + 30 * i), .prompt_tokens = 20, .key = kKey, .question = i});
+    pairs.push_back({.text = i, .samples = std::vector<int32_t>(kTinyLayers, 10), .attention = method});
+  }
+  const FidelityOptions options{.mode = FidelityMode::kReply, .count_rows = true};
+  const auto expected = Engine(kTinyGsm, on_device()).fidelity(texts, pairs, options);
+  const auto results = Engine(kTinyGsm, over_devices()).fidelity(texts, pairs, options);
+  double divergence = 0, of_one = 0, rows = 0, rows_of_one = 0;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    divergence += results[i].divergence;
+    of_one += expected[i].divergence;
+    rows += static_cast<double>(results[i].rows_read);
+    rows_of_one += static_cast<double>(expected[i].rows_read);
+  }
+  EXPECT_NEAR(divergence, of_one, 0.1 * of_one);
+  EXPECT_NEAR(rows, rows_of_one, 0.01 * rows_of_one);
+}
+
+TEST_P(CudaSplit, OfRandomWeightsIsTheSameModel) {
+  EngineOptions options;
+  options.random_weights = 7;
+  const std::vector<int32_t> ids = tiny_prompt(3, 90);
+  EngineOptions exact = on_cpu(options);
+  exact.dtype = kernels::DType::kFloat32;
+  const std::vector<float> expected = Engine(kTinyGsm, exact).logits(ids, {}, kKey, 0);
+  const double noise =
+      root_mean_square_difference(Engine(kTinyGsm, on_device(options)).logits(ids, {}, kKey, 0), expected);
+  EXPECT_LE(
+      root_mean_square_difference(Engine(kTinyGsm, over_devices(options)).logits(ids, {}, kKey, 0), expected),
+      1.5 * noise);
+}
+
+// Without a device: the numbers are looked at first.
+TEST(CudaSplitRefusals, NameTheNumbers) {
+  EngineOptions options = on_device();
+  options.device = "cuda:0-1";
+  EXPECT_THAT([&] { Engine(kDeviceModel, options); },
+              ThrowsMessage<Unsupported>(Names("2 devices", "1 KV heads")));
+}
+
+}  // namespace
+}  // namespace allot::model
