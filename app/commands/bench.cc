@@ -19,6 +19,7 @@
 #include "app/files/schedule_argument.h"
 #include "app/run/attention_options.h"
 #include "app/run/model_options.h"
+#include "base/device.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -28,7 +29,9 @@
 #ifdef ALLOT_WITH_CUDA
 #include "bench/kernel_profile.h"
 #endif
+#include "evaluation/decode_bytes.h"
 #include "kernels/estimator.h"
+#include "model/cuda_devices.h"
 #include "model/engine.h"
 #include "model/kv_cache.h"
 
@@ -61,6 +64,16 @@ struct BenchOptions {
 
 constexpr int kProfiledSteps = 8;
 
+// The least time of a decode step on CUDA devices: that of reading what it must.
+struct ByteFloor {
+  evaluation::DecodeBytes bytes;  // of all devices
+  int32_t devices = 1;
+  double bytes_per_second = 0;  // of the memory of one
+  double milliseconds() const {
+    return 1e3 * static_cast<double>(bytes.total()) / devices / bytes_per_second;
+  }
+};
+
 // One kernel of a decode step.
 struct ProfileRow {
   std::string kernel;
@@ -85,12 +98,43 @@ struct Row {
   std::vector<ProfileRow> profile = {};              // with --profile, the longest first
   double profile_busy = 0;                           // microseconds of a step in which a kernel ran
   double profile_whole = 0;                          // and of the whole step, in the profiled ones
+  std::optional<ByteFloor> floor = {};               // nothing on the CPU, and for a peer
 };
+
+// Of the median step's time, the share that its byte floor is; nothing without a floor or a step.
+std::optional<double> share_of_floor(const Row& row);
 
 // Milliseconds of a decode step that this share of the steps do not exceed; nothing without a step.
 std::optional<double> step_milliseconds(const Row& row, double share) {
   if (!row.timing || row.timing->decode_steps.empty()) return std::nullopt;
   return 1000 * quantile(row.timing->decode_steps, share);
+}
+
+std::optional<double> share_of_floor(const Row& row) {
+  const std::optional<double> median = step_milliseconds(row, 0.5);
+  if (!row.floor || !median) return std::nullopt;
+  return row.floor->milliseconds() / *median;
+}
+
+// Of a step in the middle of the replies. Every device reads as much as the others, and the slowest memory
+// counts.
+std::optional<ByteFloor> byte_floor(const BenchOptions& options, const model::Engine& engine,
+                                    const bench::GenerateWorkload& workload) {
+  const Device device = parse_device(options.device);
+  if (device.kind == Device::Kind::kCpu) return std::nullopt;
+  ByteFloor floor{.devices = device.count, .bytes_per_second = std::numeric_limits<double>::infinity()};
+  for (const model::CudaDevice& one : model::find_cuda_devices().devices) {
+    if (one.index < device.index || one.index >= device.index + device.count) continue;
+    floor.bytes_per_second = std::min(floor.bytes_per_second, one.memory_bytes_per_second);
+  }
+  const evaluation::DecodeShape shape{.sequences = std::min<int64_t>(workload.prompts, options.max_sequences),
+                                      .keys = workload.prompt_tokens + workload.new_tokens / 2,
+                                      .bytes_per_element = kernels::size_of(engine.options().dtype)};
+  floor.bytes = workload.samples.empty()
+                    ? evaluation::exact_bytes(engine.config(), shape)
+                    : evaluation::sampled_bytes(engine.config(), shape, {.samples = workload.samples},
+                                                options.method.unit);
+  return floor;
 }
 
 // Nothing when there were none.
@@ -165,7 +209,8 @@ Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) 
           .prefill_seconds = middle.prefill_seconds,
           .decode_seconds = middle.decode_seconds,
           .load_seconds = load.count(),
-          .timing = middle};
+          .timing = middle,
+          .floor = byte_floor(options, engine, workload)};
   if (options.profile) profile_decode(engine, workload, &row);
   return row;
 }
@@ -224,15 +269,32 @@ void print_steps(const std::vector<Row>& rows) {
                             {"steps", 10},
                             {"median ms", 12, 3},
                             {"p5 ms", 10, 3},
-                            {"p95 ms", 10, 3}});
+                            {"p95 ms", 10, 3},
+                            {"floor ms", 10, 3},
+                            {"of median", 11, 3}});
   std::cout << '\n' << table.head();
   for (const Row& row : rows) {
     if (!row.timing) continue;
-    std::cout << table.line({row.engine, row.dtype, row.attention, row.load_seconds,
-                             per_second(row.timing->prefill_tokens, row.timing->prefill_seconds),
-                             per_second(row.timing->decode_tokens, row.timing->decode_seconds),
-                             row.timing->decode_steps.size(), step_milliseconds(row, 0.5),
-                             step_milliseconds(row, 0.05), step_milliseconds(row, 0.95)});
+    std::cout << table.line(
+        {row.engine, row.dtype, row.attention, row.load_seconds,
+         per_second(row.timing->prefill_tokens, row.timing->prefill_seconds),
+         per_second(row.timing->decode_tokens, row.timing->decode_seconds), row.timing->decode_steps.size(),
+         step_milliseconds(row, 0.5), step_milliseconds(row, 0.05), step_milliseconds(row, 0.95),
+         row.floor ? std::optional(row.floor->milliseconds()) : std::nullopt, share_of_floor(row)});
+  }
+  for (const Row& row : rows) {
+    if (!row.floor) continue;
+    const ByteFloor& floor = *row.floor;
+    constexpr double kGigabyte = 1e9;
+    const auto gigabytes = [&](int64_t bytes) {
+      return static_cast<double>(bytes) / floor.devices / kGigabyte;
+    };
+    std::cout << fmt::format(
+        "floor of {} {}: {:.2f} GB of weights, {:.3f} of keys and {:.3f} of values in the middle of the replies on "
+        "each of {} device{}, at {:.0f} GB/s, the memory's clock and width\n",
+        row.dtype, row.attention, gigabytes(floor.bytes.weights), gigabytes(floor.bytes.keys),
+        gigabytes(floor.bytes.values), floor.devices, floor.devices == 1 ? "" : "s",
+        floor.bytes_per_second / kGigabyte);
   }
 }
 
@@ -289,6 +351,15 @@ nlohmann::ordered_json row_json(const Row& row, const BenchOptions& options) {
     json["step_milliseconds"] = {{"median", optional_json(step_milliseconds(row, 0.5))},
                                  {"p5", optional_json(step_milliseconds(row, 0.05))},
                                  {"p95", optional_json(step_milliseconds(row, 0.95))}};
+  }
+  if (row.floor) {
+    json["byte_floor"] = {{"milliseconds", row.floor->milliseconds()},
+                          {"of_median_step", optional_json(share_of_floor(row))},
+                          {"weight_bytes", row.floor->bytes.weights},
+                          {"key_bytes", row.floor->bytes.keys},
+                          {"value_bytes", row.floor->bytes.values},
+                          {"devices", row.floor->devices},
+                          {"bytes_per_second_of_device", row.floor->bytes_per_second}};
   }
   if (!row.profile.empty()) {
     json["profile"] = {{"busy_microseconds", row.profile_busy},
