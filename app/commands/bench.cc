@@ -66,7 +66,7 @@ constexpr int kProfiledSteps = 8;
 
 // The least time of a decode step on CUDA devices: that of reading what it must.
 struct ByteFloor {
-  evaluation::DecodeBytes bytes;  // of all devices
+  evaluation::DecodeBytes bytes = {};  // of all devices
   int32_t devices = 1;
   double bytes_per_second = 0;  // of the memory of one
   double milliseconds() const {

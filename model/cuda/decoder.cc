@@ -59,14 +59,11 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, DeviceWeights weights, kerne
   activated_ = DeviceBuffer(limits.rows * config.intermediate_size * size);
   kept_ = DeviceBuffer(limits.rows * std::max(config.hidden_size, q_width_) * size);
   logits_ = DeviceBuffer(limits.outputs * logits_stride_ * size);
-  if (rank_.collective != nullptr) reserve_logits_parts(limits.outputs);
-}
-
-void CudaDecoder::reserve_logits_parts(int64_t rows) {
-  const int64_t bytes = rows * vocabulary_.stride * kernels::size_of(dtype_);
-  for (DeviceBuffer* buffer : {&logits_part_, &logits_parts_}) *buffer = DeviceBuffer();
-  logits_part_ = DeviceBuffer(bytes);
-  logits_parts_ = DeviceBuffer(rank_.split.ranks * bytes);
+  if (rank_.collective != nullptr) {
+    const int64_t bytes = limits.outputs * vocabulary_.stride * size;
+    logits_part_ = DeviceBuffer(bytes);
+    logits_parts_ = DeviceBuffer(rank_.split.ranks * bytes);
+  }
 }
 
 void CudaDecoder::make_cache(const KvCacheShape& shape) {
@@ -403,18 +400,22 @@ void CudaDecoder::project_states(const void* states, int64_t rows, void* out, cu
     matmul_.run(logits_product(states, rows, out), stream);
     return;
   }
+  for (int64_t first = 0; first < rows; first += limits_.outputs) {
+    gather_logits(static_cast<const std::byte*>(states) + first * state_bytes(),
+                  std::min(limits_.outputs, rows - first),
+                  static_cast<std::byte*>(out) + first * logits_stride_ * kernels::size_of(dtype_), stream);
+  }
+}
+
+void CudaDecoder::gather_logits(const std::byte* states, int64_t rows, std::byte* out, cudaStream_t stream) {
   const int64_t size = kernels::size_of(dtype_);
   const int64_t row_bytes = vocabulary_.stride * size;
-  if (rows * row_bytes > logits_part_.size()) {
-    cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    reserve_logits_parts(rows);
-  }
   if (vocabulary_.count > 0) matmul_.run(logits_product(states, rows, logits_part_.data()), stream);
   rank_.collective->gather(logits_part_.data(), logits_parts_.data(), rows * row_bytes, stream);
   for (int32_t rank = 0; rank < rank_.split.ranks; ++rank) {
     const VocabularyPart part = vocabulary_part(config_.vocab_size, {rank, rank_.split.ranks});
     if (part.count == 0) continue;
-    cuda::check(cudaMemcpy2DAsync(static_cast<std::byte*>(out) + part.first * size, logits_stride_ * size,
+    cuda::check(cudaMemcpy2DAsync(out + part.first * size, logits_stride_ * size,
                                   logits_parts_.data() + rank * rows * row_bytes, row_bytes,
                                   part.count * size, rows, cudaMemcpyDeviceToDevice, stream),
                 "cudaMemcpy2DAsync");

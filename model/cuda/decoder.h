@@ -87,8 +87,7 @@ class CudaDecoder {
   // [outputs, hidden_size] in the decoder's dtype.
   const std::byte* states() const { return hidden_.data(); }
   int64_t state_bytes() const { return config_.hidden_size * kernels::size_of(dtype_); }
-  // Queues the logits of `rows` hidden states, as states() has them, to `out` [rows, logits_stride()]. Where
-  // the model is spread over ranks, waits for the stream when `rows` exceeds limits().outputs and all before.
+  // Queues the logits of `rows` hidden states, as states() has them, to `out` [rows, logits_stride()].
   void project_states(const void* states, int64_t rows, void* out, cudaStream_t stream);
 
   // Queues the logits of output rows first .. first + count of the last pass in place of those it has.
@@ -132,7 +131,8 @@ class CudaDecoder {
   MatmulParams logits_product(const void* states, int64_t rows, void* out) const;
   // Adds what every rank has computed of the first `rows` rows of hidden_.
   void sum_over_ranks(int64_t rows, cudaStream_t stream);
-  void reserve_logits_parts(int64_t rows);
+  // Logits of at most limits().outputs states, computed by all ranks.
+  void gather_logits(const std::byte* states, int64_t rows, std::byte* out, cudaStream_t stream);
   void attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
               const kernels::AttentionMethod& method, cudaStream_t stream);
   void attend_densely(int32_t layer, const PassPlan& plan, const PassArrays& arrays, cudaStream_t stream);
@@ -163,8 +163,8 @@ class CudaDecoder {
   DeviceBuffer kept_;       // [rows, the larger of hidden_size and q_width] while they are moved to the front
   DeviceBuffer logits_;     // [outputs, logits_stride]
   // Of a model over several ranks: logits of the rank's part of the vocabulary, and of all.
-  DeviceBuffer logits_part_;   // [rows, vocabulary_.stride]
-  DeviceBuffer logits_parts_;  // [ranks, rows, vocabulary_.stride]
+  DeviceBuffer logits_part_;   // [outputs, vocabulary_.stride]
+  DeviceBuffer logits_parts_;  // [ranks, outputs, vocabulary_.stride]
   DeviceBuffer attention_workspace_;
   const DensePrefill* dense_prefill_ = nullptr;
   DeviceBuffer prompt_keys_;    // [keys, num_kv_heads, head_dim] for the library's attention

@@ -69,6 +69,15 @@ TEST(Devices, ThatAreNotHereAreRefusedWithWhatIsHere) {
               ThrowsMessage<Unsupported>(Names("devices", "all", "no driver", "cpu")));
 }
 
+TEST(Devices, OfARangeAreAllHereAndDescribedTogether) {
+  EXPECT_EQ(names_of(choose_devices("cpu,cuda:0-1", [] { return kTwo; })),
+            (std::vector<std::string>{"cpu", "cuda:0-1"}));
+  EXPECT_THAT([] { (void)choose_devices("cuda:1-2", [] { return kTwo; }); },
+              ThrowsMessage<Unsupported>(Names("cuda:2", "cuda:1 NVIDIA L4, 22 GiB")));
+  EXPECT_EQ(describe(parse_device("cuda:0-1"), [] { return kTwo; }),
+            "cuda:0-1 (cuda:0 NVIDIA H200, 139 GiB; cuda:1 NVIDIA L4, 22 GiB)");
+}
+
 TEST(Devices, AreReadFromTheAnswerOfTheModelProgram) {
   const auto found = ask_for_cuda_devices(program_answering(
       R"({"devices": [{"device": "cpu", "cores": 16}, {"device": "cuda:0", "product": "NVIDIA H200",)"
@@ -114,11 +123,18 @@ TEST(Devices, CheckedSayThatTheyWork) {
   EXPECT_EQ(check_output("cuda", works), "cuda:0 NVIDIA H200, 139 GiB: works\n");
   EXPECT_THAT(check_output("cpu", works), HasSubstr(": works\n"));
   EXPECT_EQ(asked, (std::vector<int32_t>{1, 0}));
+  EXPECT_THAT(check_output("cuda:0-1", works), HasSubstr("NVIDIA L4, 22 GiB): works\n"));
+  EXPECT_EQ(asked, (std::vector<int32_t>{1, 0, 0, 1}));
 }
 
 TEST(Devices, CheckedWhileOthersHaveThemPassAndSaySo) {
   EXPECT_EQ(check_output("cuda:0", [](int32_t) { return model::CudaCheck::kTaken; }),
             "cuda:0 NVIDIA H200, 139 GiB: not checked, other processes have taken it\n");
+  const auto second_is_taken = [](int32_t index) {
+    return index == 1 ? model::CudaCheck::kTaken : model::CudaCheck::kWorks;
+  };
+  EXPECT_THAT(check_output("cuda:0-1", second_is_taken),
+              HasSubstr(": not checked, other processes have taken cuda:1\n"));
 }
 
 TEST(Devices, CheckedFailWhereTheyAreBrokenOrNotThereOrNoDevices) {

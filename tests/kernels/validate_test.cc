@@ -69,6 +69,15 @@ TEST_F(Validate, HeadsThatDoNotDivideAreRefused) {
   EXPECT_THAT(message(), Names("query heads", 5, "KV heads", 2));
 }
 
+TEST_F(Validate, TheFirstHeadIsThatOfAKvHead) {
+  for (const int32_t bad : {-2, 1, 3, 65534}) {  // of 4 query heads over 2 KV heads
+    p().first_head = bad;
+    EXPECT_THAT(message(), Names("first_head", bad, 2, 65532));
+  }
+  p().first_head = 65532;
+  EXPECT_EQ(message(), "accepted");
+}
+
 TEST_F(Validate, HeadDimIsAMultipleOfEightUpTo256) {
   for (const int32_t bad : {0, 4, 36, 264}) {
     p().head_dim = bad;

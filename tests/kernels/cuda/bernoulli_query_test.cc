@@ -39,7 +39,7 @@ std::vector<float> estimate(const AttentionParams& p, const reference::Row& row)
   }
   const double norm = *std::max_element(magnitude.begin(), magnitude.end());
   DrawRow draw_row = reference::draw_row(p, row);
-  draw_row.head = static_cast<uint32_t>(first_head);
+  draw_row.head = static_cast<uint32_t>(p.first_head + first_head);
   const BernoulliDraws draws{draw_row, p.head_dim, p.method.score_budget};
   std::vector<BernoulliElement> elements;
   for (int32_t i = 0; i < p.head_dim; ++i) {

@@ -191,6 +191,13 @@ TEST_F(ValidateCuda, HeadsThatDoNotDivideAreRefused) {
   expect_invalid({"32 query heads", "0 KV heads"});
 }
 
+TEST_F(ValidateCuda, TheFirstHeadIsThatOfAKvHead) {
+  for (const int32_t bad : {-4, 1, 6, 65536}) {  // of 32 query heads over 8 KV heads
+    params_.first_head = bad;
+    expect_invalid({"first_head is " + std::to_string(bad), "multiple of 4", "at most 65504"});
+  }
+}
+
 TEST_F(ValidateCuda, AtMost1024QueryHeadsAreAccepted) {
   params_.num_kv_heads = 128;
   params_.num_q_heads = 1024;
