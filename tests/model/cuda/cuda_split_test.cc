@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -138,8 +137,7 @@ TEST_P(CudaSplit, DrawsAreThoseOfOneDevice) {
     const std::vector<float> logits = Engine(kTinyGsm, over_devices(options)).logits(ids, samples, kKey, 5);
     const double same = root_mean_square_difference(logits, expected);
     const double far = root_mean_square_difference(others, expected);
-    EXPECT_LT(same, 0.3 * far) << kernels::describe(method);
-    std::cout << kernels::describe(method) << ": " << same << " of " << far << '\n';
+    EXPECT_LT(same, 0.1 * far) << kernels::describe(method);  // 0.02 to 0.035 on H100s
   }
 }
 

@@ -240,7 +240,7 @@ TEST_F(DeviceWeightsTest, OfARankAreItsPartsOfTheHosts) {
       expect(layer.attention_output_bias, {"self_attn.o_proj.bias"});
       expect(layer.gate_up, {"mlp.gate_proj.weight", "mlp.up_proj.weight"});
       expect(layer.down, {"mlp.down_proj.weight"});
-      expect(layer.down_bias, {"mlp.down_proj.bias"});
+      if (config.mlp_bias) expect(layer.down_bias, {"mlp.down_proj.bias"});
       const VocabularyPart head = vocabulary_part(config.vocab_size, split);
       EXPECT_EQ(weights.output_head.size(), int64_t{2} * head.count * config.hidden_size);
     }
