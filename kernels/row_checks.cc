@@ -100,4 +100,12 @@ RowCheck check_fields(const SplitQueriesParams& p, const RowPlace& place) {
   return check;
 }
 
+RowCheck check_fields(const QuantizeRowsParams& p, const RowPlace& place) {
+  const RowCheck check("quantize_rows", place);
+  check.rows("rows", p.rows);
+  check.size("width", p.width, 1);
+  if (p.rows > 0) check.pointers({{"input", p.input}, {"out", p.out}, {"scales", p.scales}});
+  return check;
+}
+
 }  // namespace allot::kernels

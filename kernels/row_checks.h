@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/fp8.h"
 #include "kernels/rows.h"
 #include "kernels/split_keys.h"
 
@@ -66,5 +67,6 @@ RowCheck check_fields(const EmbeddingParams& params, const RowPlace& place);
 RowCheck check_fields(const DivergenceParams& params, const RowPlace& place);
 RowCheck check_fields(const StoreSplitKeysParams& params, const RowPlace& place);
 RowCheck check_fields(const SplitQueriesParams& params, const RowPlace& place);
+RowCheck check_fields(const QuantizeRowsParams& params, const RowPlace& place);
 
 }  // namespace allot::kernels

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/method.h"
+#include "model/weight_storage.h"
 
 namespace allot::model {
 
@@ -19,6 +20,8 @@ struct EngineOptions {
   // ones.
   std::optional<std::filesystem::path> adapter = std::nullopt;
   kernels::DType dtype = kernels::DType::kBFloat16;  // of weights, activations and cache; logits are float32
+  // Of the weights of products; 8 bits only on a CUDA device of compute capability 8.9 and newer.
+  WeightStorage weights = WeightStorage::kDtype;
   kernels::AttentionMethod attention = {};
   int32_t page_size = 16;
   int32_t max_sequences = 256;  // decoded together

@@ -58,6 +58,11 @@ void check_options(const EngineOptions& options) {
         "engine options: dtype float16 has CUDA kernels only, and device is cpu; use bfloat16 or float32, "
         "or another device");
   }
+  if (options.weights != WeightStorage::kDtype && options.device == "cpu") {
+    throw Unsupported(fmt::format(
+        "engine options: weights {} have CUDA kernels only, and device is cpu; use weights dtype, or another device",
+        name(options.weights)));
+  }
 }
 
 void RequestChecks::check_ids(std::span<const int32_t> ids, std::string_view what) const {

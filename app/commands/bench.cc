@@ -34,6 +34,7 @@
 #include "model/cuda_devices.h"
 #include "model/engine.h"
 #include "model/kv_cache.h"
+#include "model/weight_storage.h"
 
 namespace allot::app {
 namespace {
@@ -48,6 +49,7 @@ struct BenchOptions {
   std::filesystem::path vllm_script = "bench/peers/vllm_decode.py";
   std::optional<int64_t> peer_prompts;
   std::string dtype = "both";
+  std::string weights = "dtype";
   int32_t samples = 8;
   std::optional<int64_t> random_weights;
   std::string attention = "both";
@@ -94,6 +96,7 @@ struct Row {
   double decode_seconds = 0;
   std::optional<double> load_seconds = {};           // until the engine was ready; nothing for a peer
   std::optional<bench::GenerateTiming> timing = {};  // of the median repetition; nothing for a peer
+  std::optional<int64_t> weight_bytes = {};          // that a decode step reads; nothing for a peer
   nlohmann::ordered_json conditions = {};            // what a peer says of itself
   std::vector<ProfileRow> profile = {};              // with --profile, the longest first
   double profile_busy = 0;                           // microseconds of a step in which a kernel ran
@@ -134,6 +137,10 @@ std::optional<ByteFloor> byte_floor(const BenchOptions& options, const model::En
                     ? evaluation::exact_bytes(engine.config(), shape)
                     : evaluation::sampled_bytes(engine.config(), shape, {.samples = workload.samples},
                                                 options.method.unit);
+  const auto weight_bytes = [&](model::WeightStorage storage) {
+    return model::step_weight_bytes(engine.config(), engine.options().dtype, storage);
+  };
+  floor.bytes.weights -= weight_bytes(model::WeightStorage::kDtype) - weight_bytes(engine.options().weights);
   return floor;
 }
 
@@ -176,6 +183,7 @@ void profile_decode(model::Engine& engine, const bench::GenerateWorkload& worklo
 Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) {
   model::EngineOptions engine_options;
   engine_options.dtype = dtype;
+  engine_options.weights = model::parse_weight_storage(options.weights);
   engine_options.device = options.device;
   engine_options.threads = options.threads;
   engine_options.max_sequences = options.max_sequences;
@@ -210,6 +218,7 @@ Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) 
           .decode_seconds = middle.decode_seconds,
           .load_seconds = load.count(),
           .timing = middle,
+          .weight_bytes = model::step_weight_bytes(engine.config(), dtype, engine_options.weights),
           .floor = byte_floor(options, engine, workload)};
   if (options.profile) profile_decode(engine, workload, &row);
   return row;
@@ -259,13 +268,15 @@ nlohmann::json optional_json(const std::optional<Value>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json();
 }
 
-void print_steps(const std::vector<Row>& rows) {
+void print_steps(const std::vector<Row>& rows, const BenchOptions& options) {
   const bench::Table table({{"", -14},
                             {"dtype", -10},
                             {"attention", -10},
                             {"load s", 9, 2},
                             {"prefill tokens/s", 18},
                             {"decode tokens/s", 18},
+                            {"weights", 12},
+                            {"weights GB", 12, 3},
                             {"steps", 10},
                             {"median ms", 12, 3},
                             {"p5 ms", 10, 3},
@@ -278,9 +289,11 @@ void print_steps(const std::vector<Row>& rows) {
     std::cout << table.line(
         {row.engine, row.dtype, row.attention, row.load_seconds,
          per_second(row.timing->prefill_tokens, row.timing->prefill_seconds),
-         per_second(row.timing->decode_tokens, row.timing->decode_seconds), row.timing->decode_steps.size(),
-         step_milliseconds(row, 0.5), step_milliseconds(row, 0.05), step_milliseconds(row, 0.95),
-         row.floor ? std::optional(row.floor->milliseconds()) : std::nullopt, share_of_floor(row)});
+         per_second(row.timing->decode_tokens, row.timing->decode_seconds), options.weights,
+         row.weight_bytes ? std::optional(static_cast<double>(*row.weight_bytes) / 1e9) : std::nullopt,
+         row.timing->decode_steps.size(), step_milliseconds(row, 0.5), step_milliseconds(row, 0.05),
+         step_milliseconds(row, 0.95), row.floor ? std::optional(row.floor->milliseconds()) : std::nullopt,
+         share_of_floor(row)});
   }
   for (const Row& row : rows) {
     if (!row.floor) continue;
@@ -321,6 +334,8 @@ nlohmann::ordered_json row_json(const Row& row, const BenchOptions& options) {
       {"adapter", options.adapter ? nlohmann::json(options.adapter->string()) : nlohmann::json()},
       {"random_weights", optional_json(options.random_weights)},
       {"dtype", row.dtype},
+      {"weights", row.weight_bytes ? nlohmann::json(options.weights) : nlohmann::json()},
+      {"step_weight_bytes", optional_json(row.weight_bytes)},
       {"attention", row.attention},
       {"device", options.device},
       {"threads", options.threads},
@@ -437,7 +452,7 @@ void print(const std::vector<Row>& rows, const BenchOptions& options) {
   }
   for (const Row* peer : peers)
     std::cout << fmt::format("{}: {}\n", peer->engine, conditions_text(peer->conditions));
-  print_steps(rows);
+  print_steps(rows, options);
   for (const Row& row : rows) print_profile(row);
 }
 
@@ -471,6 +486,7 @@ int run_bench(std::span<const std::string> arguments) {
   set.choice(
       "dtype", &options.dtype, {"both", "float32", "bfloat16", "float16"},
       "of weights, activations and cache; both measures float32 and bfloat16, on a CUDA device bfloat16");
+  declare_weights_option(&set, &options.weights);
   set.integer("prompts", &options.workload.prompts, 1, 1 << 20, "N", "sequences in all");
   set.integer("prompt-tokens", &options.workload.prompt_tokens, 1, 1 << 20, "N", "length of each prompt");
   set.integer("new-tokens", &options.workload.new_tokens, 1, 1 << 20, "N", "length of each reply");

@@ -61,6 +61,7 @@ int run_logits(std::span<const std::string> arguments) {
   std::string ids_text;
   std::string schedule = "dense";
   std::string dtype = "float32";
+  std::string weights = "dtype";
   kernels::AttentionMethod method;
   int64_t seed = 0;
   int64_t question = 0;
@@ -80,6 +81,7 @@ int run_logits(std::span<const std::string> arguments) {
   set.suggest("schedule", {"dense", "config"});
   declare_estimator_options(&set, &method, EstimatorChoice::kAny);
   set.choice("dtype", &dtype, {"float32", "bfloat16", "float16"}, "dtype of weights and activations");
+  declare_weights_option(&set, &weights);
   set.integer("seed", &seed, 0, std::numeric_limits<uint32_t>::max(), "N", "seed of the attention samples");
   set.integer("question", &question, 0, std::numeric_limits<uint32_t>::max(), "N",
               "number of the question whose samples are drawn");
@@ -108,6 +110,7 @@ int run_logits(std::span<const std::string> arguments) {
           model, {.random_weights = options.random_weights, .adapter = adapter, .needs_tokenizer = false}),
       model);
   options.dtype = kernels::parse_dtype(dtype);
+  options.weights = model::parse_weight_storage(weights);
   options.attention = method;
   options.max_sequences = 1;
   options.device = device;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/hub_cache.h"
+#include "model/weight_storage.h"
 
 namespace allot::app {
 namespace {
@@ -88,6 +89,15 @@ void declare_adapter_option(OptionSet* set, std::optional<std::filesystem::path>
   declare_adapter_option(
       set, adapter,
       "LoRA adapter as PEFT saves it, merged into the model's weights: a directory, or a name as of --model");
+}
+
+void declare_weights_option(OptionSet* set, std::string* weights) {
+  std::vector<std::string> names;
+  for (const model::WeightStorageName& one : model::kWeightStorages) names.emplace_back(one.name);
+  set->choice(
+      "weights", weights, names,
+      "weights of products: of --dtype; fp8 those of the layers with 8 bits and a scale for each output channel, "
+      "fp8-logits those of the logits, too (CUDA devices of compute capability 8.9 and newer)");
 }
 
 void check_adapter(const std::optional<std::filesystem::path>& adapter,

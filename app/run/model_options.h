@@ -33,6 +33,9 @@ std::filesystem::path recorded_directory(const std::filesystem::path& recorded, 
 // Why the files of such a value are not here, in a sentence without its end; nothing where they are.
 std::optional<std::string> missing_model(const std::filesystem::path& value);
 
+// The option --weights: how the engine keeps the weights of products (model/weight_storage.h).
+void declare_weights_option(OptionSet* set, std::string* weights);
+
 // Throws UsageError when weights that are made at random are to get an adapter.
 void check_adapter(const std::optional<std::filesystem::path>& adapter,
                    const std::optional<int64_t>& random_weights);

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -47,7 +48,7 @@ constexpr int64_t kPrefillRows = 64;
 constexpr int64_t kLogitsRows = 256;
 // Rows that compare_states compares at once: the more, the less often a product reads the vocabulary's
 // weights.
-constexpr int64_t kMaxComparedRows = 1024;
+constexpr int64_t kMaxComparedRows = CudaDecoder::kMaxProjectedRows;
 constexpr int64_t kComparedBytes = int64_t{128} << 20;  // of their logits, where kLogitsRows need no more
 int64_t compared_rows(int64_t row_bytes) {
   return std::clamp(kComparedBytes / row_bytes / kPrefillRows * kPrefillRows, kLogitsRows, kMaxComparedRows);
@@ -165,7 +166,9 @@ CudaBackend::CudaBackend(const WeightsSource& source, const ModelConfig& config,
       dtype_(options.dtype),
       device_(kernels::device_limits(device)),
       is_first_(rank.split.rank == 0),
-      decoder_(config, load_device_weights(source, config, options.dtype, options.threads, rank.split),
+      decoder_(config,
+               load_device_weights(source, config, options.dtype, options.threads,
+                                   {.storage = options.weights, .split = rank.split}),
                options.dtype, decoder_limits(options), device_, rank),
       seen_(options.max_sequences, config.vocab_size, stream_.get()),
       chosen_(decoder_.limits().rows) {
@@ -512,6 +515,11 @@ std::unique_ptr<Backend> make_ranks(const WeightsSource& source, const ModelConf
 }  // namespace
 }  // namespace cuda
 
+namespace {
+// Products of 8-bit numbers on tensor cores, and conversions to them, begin there.
+constexpr int32_t kLeastFp8Capability = 89;
+}  // namespace
+
 std::unique_ptr<Backend> make_cuda_backend(const WeightsSource& source, const ModelConfig& config,
                                            const EngineOptions& options, std::span<const int> devices) {
   if (options.dtype != kernels::DType::kBFloat16) {
@@ -520,8 +528,21 @@ std::unique_ptr<Backend> make_cuda_backend(const WeightsSource& source, const Mo
   }
   const auto ranks = static_cast<int32_t>(devices.size());
   check_split(config, options.attention, ranks);
+  if (options.weights != WeightStorage::kDtype && ranks > 1)
+    throw Unsupported(fmt::format(
+        "engine options: weights {} are for a model on one GPU, and this one is on {}; use weights dtype",
+        name(options.weights), ranks));
   const ModelConfig of_rank = config_of_rank(config, ranks);
-  for (const int device : devices) cuda::check_attention(of_rank, options, kernels::device_limits(device));
+  for (const int device : devices) {
+    const kernels::DeviceLimits limits = kernels::device_limits(device);
+    if (options.weights != WeightStorage::kDtype && limits.compute_capability < kLeastFp8Capability) {
+      throw Unsupported(fmt::format(
+          "engine options: weights {} need a GPU of compute capability 8.9 or newer, and device cuda:{} "
+          "has {}.{}; use weights dtype",
+          name(options.weights), device, limits.compute_capability / 10, limits.compute_capability % 10));
+    }
+    cuda::check_attention(of_rank, options, limits);
+  }
   if (ranks > 1) return cuda::make_ranks(source, of_rank, options, devices);
   auto backend = std::make_unique<cuda::CudaBackend>(source, config, options, devices[0]);
   backend->make_cache(backend->choose_cache(options), options);

@@ -15,7 +15,8 @@ namespace allot::model {
 // cache has options.cache_tokens tokens or, where that is 0, as many as all slots can use, but no more than
 // the remaining memory holds. A decode step is one CUDA graph, captured when a batch of its size first
 // runs. Throws the errors of the readers, CudaError when there is no such device, Unsupported for a
-// dtype other than bfloat16 or an estimator without CUDA kernel, and Error with the numbers when the
+// dtype other than bfloat16, an estimator without CUDA kernel or weights of 8 bits on a device older than
+// compute capability 8.9, and Error with the numbers when the
 // memory does not suffice.
 //
 // Over several devices, none of them twice, the model is spread (model_split.h), and each device has the

@@ -31,6 +31,15 @@ int64_t logits_stride(const ModelConfig& config) {
   return round_up(config.vocab_size, 8);
 }
 
+bool is_quantized(const DeviceWeights& weights) {
+  const auto quantized = [](const ProductWeights& product) { return product.scales.size() > 0; };
+  return quantized(weights.output_head) ||
+         std::ranges::any_of(weights.layers, [&](const DeviceLayerWeights& layer) {
+           return quantized(layer.qkv) || quantized(layer.attention_output) || quantized(layer.gate_up) ||
+                  quantized(layer.down);
+         });
+}
+
 }  // namespace
 
 CudaDecoder::CudaDecoder(const ModelConfig& config, DeviceWeights weights, kernels::DType dtype,
@@ -63,6 +72,10 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, DeviceWeights weights, kerne
     const int64_t bytes = limits.outputs * vocabulary_.stride * size;
     logits_part_ = DeviceBuffer(bytes);
     logits_parts_ = DeviceBuffer(rank_.split.ranks * bytes);
+  }
+  if (is_quantized(weights_)) {
+    matmul_.reserve_fp8(std::max({limits.rows, limits.outputs, kMaxProjectedRows}),
+                        std::max({config.hidden_size, q_width_, config.intermediate_size}));
   }
 }
 
@@ -164,14 +177,15 @@ void CudaDecoder::normalise_rows(const DeviceBuffer& weight, int64_t rows, int32
 
 MatmulParams CudaDecoder::product(LayerProduct which, int32_t layer, int64_t rows) const {
   const DeviceLayerWeights& weights = weights_.layers[layer];
-  const auto params = [&](const DeviceBuffer& weight, const DeviceBuffer* bias, int32_t out_features,
+  const auto params = [&](const ProductWeights& weight, const DeviceBuffer* bias, int32_t out_features,
                           int32_t in_features, const DeviceBuffer& input, const DeviceBuffer& out) {
     return MatmulParams{.rows = rows,
                         .out_features = out_features,
                         .in_features = in_features,
                         .dtype = dtype_,
                         .input = input.data(),
-                        .weight = weight.data(),
+                        .weight = weight.elements.data(),
+                        .weight_scales = weight.scales.as<float>(),
                         .bias = bias == nullptr ? nullptr : bias->data(),
                         .out = out.data(),
                         .out_stride = out_features};
@@ -192,14 +206,15 @@ MatmulParams CudaDecoder::product(LayerProduct which, int32_t layer, int64_t row
 }
 
 MatmulParams CudaDecoder::logits_product(const void* states, int64_t rows, void* out) const {
-  const std::byte* head = weights_.output_head.data();
-  if (config_.tie_word_embeddings) head = weights_.embedding.data() + vocabulary_.first * state_bytes();
+  const std::byte* head = weights_.head();
+  if (head == weights_.embedding.data()) head += vocabulary_.first * state_bytes();
   return {.rows = rows,
           .out_features = vocabulary_.count,
           .in_features = config_.hidden_size,
           .dtype = dtype_,
           .input = states,
           .weight = head,
+          .weight_scales = weights_.output_head.scales.as<float>(),
           .out = out,
           .out_stride = rank_.collective == nullptr ? logits_stride_ : vocabulary_.stride};
 }

@@ -87,6 +87,8 @@ class CudaDecoder {
   // [outputs, hidden_size] in the decoder's dtype.
   const std::byte* states() const { return hidden_.data(); }
   int64_t state_bytes() const { return config_.hidden_size * kernels::size_of(dtype_); }
+  // Most rows of project_states().
+  static constexpr int64_t kMaxProjectedRows = 1024;
   // Queues the logits of `rows` hidden states, as states() has them, to `out` [rows, logits_stride()].
   void project_states(const void* states, int64_t rows, void* out, cudaStream_t stream);
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/fp8_cuda.h"
 #include "kernels/matvec_cuda.h"
 #include "model/cuda/device_memory.h"
 
@@ -28,13 +29,14 @@ using kernels::DType;
 constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
 constexpr int64_t kMostElements = std::numeric_limits<int32_t>::max();
 constexpr uintptr_t kAlignment = 16;
+constexpr int32_t kFp8Features = 16;  // in_features of 8-bit weights is a multiple of these
 constexpr int kMostCandidates = 32;
 constexpr int kWarmups = 2;
 constexpr int kTimedGraphs = 3;
 constexpr int64_t kFewestRunsOfGraph = 5;
 constexpr int64_t kMostCopies = 32;
 constexpr int64_t kCachesOfCopies = 4;
-// Part of matvec_cuda's time: an algorithm of the library is preferred only when it takes
+// Part of the time of a kernel of few rows: an algorithm of the library is preferred only when it takes
 // less. See Matmul::tune.
 constexpr float kLibraryPreferredBelow = 0.97f;
 
@@ -64,9 +66,9 @@ void check_library(cublasStatus_t status, std::string_view what) {
 }
 
 std::string description(const MatmulParams& p) {
-  return fmt::format("the product of input [{}, {}] with weights [{}, {}]{}, {}, out_stride {}", p.rows,
-                     p.in_features, p.out_features, p.in_features, p.bias != nullptr ? " and a bias" : "",
-                     kernels::name(p.dtype), p.out_stride);
+  return fmt::format("the product of input [{}, {}] with {}weights [{}, {}]{}, {}, out_stride {}", p.rows,
+                     p.in_features, p.weight_scales != nullptr ? "8-bit " : "", p.out_features, p.in_features,
+                     p.bias != nullptr ? " and a bias" : "", kernels::name(p.dtype), p.out_stride);
 }
 
 cudaDataType_t data_type(DType dtype) {
@@ -100,9 +102,9 @@ void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attr
                 "cublasLtMatmulPreferenceSetAttribute");
 }
 
-Layout make_layout(DType dtype, int64_t rows, int64_t columns, int64_t leading) {
+Layout make_layout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t leading) {
   cublasLtMatrixLayout_t layout = nullptr;
-  check_library(cublasLtMatrixLayoutCreate(&layout, data_type(dtype), static_cast<uint64_t>(rows),
+  check_library(cublasLtMatrixLayoutCreate(&layout, type, static_cast<uint64_t>(rows),
                                            static_cast<uint64_t>(columns), leading),
                 "cublasLtMatrixLayoutCreate");
   return Layout(layout);
@@ -127,6 +129,21 @@ Operation make_operation(bool bias) {
   return operation;
 }
 
+// Whether the library multiplies 8-bit rows with a scale for each of them.
+#if CUBLAS_VERSION >= 120900
+constexpr bool kScalesRows = true;
+void set_row_scales(const Operation& operation) {
+  for (const auto side : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
+    set(operation, side, static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F));
+  // As of the bias, only the alignment counts before a product.
+  for (const auto side : {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER})
+    set(operation, side, kAlignment);
+}
+#else
+constexpr bool kScalesRows = false;
+void set_row_scales(const Operation&) {}
+#endif
+
 Preference make_preference() {
   cublasLtMatmulPreference_t created = nullptr;
   check_library(cublasLtMatmulPreferenceCreate(&created), "cublasLtMatmulPreferenceCreate");
@@ -148,26 +165,40 @@ struct Key {
   int64_t rows, out_stride;
   int32_t out_features, in_features;
   DType dtype;
-  bool bias;
+  bool bias, fp8;
   auto operator<=>(const Key&) const = default;
 };
 
-struct Matvec {};  // matvec_cuda
+struct Matvec {};  // the kernel of few rows
 using Algorithm = std::variant<cublasLtMatmulAlgo_t, Matvec>;
+
+// Where a product with 8-bit weights gets their scales.
+using Fp8Scaling = Matmul::Fp8Scaling;
 
 struct Plan {
   Operation operation;
   Layout weight, input, out;
   Algorithm algorithm;
+  Fp8Scaling scaling = Fp8Scaling::kInProduct;  // of the library's algorithms with 8-bit weights
   bool tuned = false;
 };
+
+int64_t weight_size(const MatmulParams& p) {
+  return p.weight_scales != nullptr ? 1 : size_of(p.dtype);
+}
+
+// Whether the kernel of few rows computes the product in one launch.
+bool is_of_few_rows(const MatmulParams& p) {
+  return p.weight_scales != nullptr ? kernels::fp8_matvec_supports(p.rows, p.in_features)
+                                    : kernels::matvec_supports(p.rows, p.in_features, p.dtype);
+}
 
 // The weights of a product and copies of them, to be read in turn.
 class ColdWeights {
  public:
   ColdWeights(const MatmulParams& params, int64_t cache_bytes, cudaStream_t stream)
       : weight_(static_cast<const std::byte*>(params.weight)) {
-    const int64_t bytes = int64_t{params.out_features} * params.in_features * size_of(params.dtype);
+    const int64_t bytes = int64_t{params.out_features} * params.in_features * weight_size(params);
     stride_ = (bytes + 255) / 256 * 256;
     count_ = std::clamp((kCachesOfCopies * cache_bytes + bytes - 1) / bytes, int64_t{1}, kMostCopies);
     copies_ = DeviceBuffer((count_ - 1) * stride_);
@@ -224,19 +255,34 @@ void validate_matmul(const MatmulParams& p) {
   given("input", p.input);
   given("weight", p.weight);
   given("out", p.out);
+  aligned("weight_scales", p.weight_scales);
   aligned("bias", p.bias);
+  if (p.weight_scales == nullptr) return;
+  if (p.dtype != DType::kBFloat16) {
+    throw InvalidArgument(
+        fmt::format("matmul on CUDA: dtype is {} with weight_scales; weights of 8 bits need bfloat16",
+                    kernels::name(p.dtype)));
+  }
+  if (p.in_features % kFp8Features != 0) {
+    throw InvalidArgument(
+        fmt::format("matmul on CUDA: in_features is {} with weight_scales; weights of 8 bits need a multiple "
+                    "of {}",
+                    p.in_features, kFp8Features));
+  }
 }
 
 struct Matmul::Impl {
   Candidates candidates;
+  Fp8Scaling scaling;
   kernels::DeviceLimits device;
   Library library;
   Preference preference;
   DeviceBuffer workspace;
   int64_t cache_bytes = 0;
   std::map<Key, Plan> plans;
+  DeviceBuffer quantized, input_scales;  // of the input of a product with 8-bit weights
 
-  explicit Impl(Candidates from) : candidates(from) {
+  Impl(Candidates from, Fp8Scaling where) : candidates(from), scaling(where) {
     cublasLtHandle_t handle = nullptr;
     check_library(cublasLtCreate(&handle), "set up cuBLASLt");
     library.reset(handle);
@@ -250,7 +296,8 @@ struct Matmul::Impl {
     device = kernels::device_limits(ordinal);
   }
 
-  // At most `count` algorithms, and at least one, that the library expects to be the fastest, best first.
+  // At most `count` algorithms, and with 16-bit weights at least one, that the library expects to be the
+  // fastest, best first.
   std::vector<cublasLtMatmulAlgo_t> of_library(const Plan& plan, const MatmulParams& p, int count) const {
     std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> results{};
     int found = 0;
@@ -262,6 +309,7 @@ struct Matmul::Impl {
       if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > size_t{kWorkspaceBytes}) continue;
       algorithms.push_back(result.algo);
     }
+    if (p.weight_scales != nullptr) return algorithms;
     if (status != CUBLAS_STATUS_SUCCESS || algorithms.empty()) {
       throw CudaError(fmt::format("cuBLASLt {} has no algorithm for {}: {}", cublasLtGetVersion(),
                                   description(p), cublasLtGetStatusName(status)));
@@ -275,21 +323,109 @@ struct Matmul::Impl {
                   .out_features = p.out_features,
                   .in_features = p.in_features,
                   .dtype = p.dtype,
-                  .bias = p.bias != nullptr};
+                  .bias = p.bias != nullptr,
+                  .fp8 = p.weight_scales != nullptr};
     if (const auto found = plans.find(key); found != plans.end()) return found->second;
-    Plan plan{.operation = make_operation(key.bias),
-              .weight = make_layout(p.dtype, p.in_features, p.out_features, p.in_features),
-              .input = make_layout(p.dtype, p.in_features, p.rows, p.in_features),
-              .out = make_layout(p.dtype, p.out_features, p.rows, p.out_stride),
-              .algorithm = {}};
-    plan.algorithm = of_library(plan, p, 1).front();
-    return plans.emplace(key, std::move(plan)).first->second;
+    return plans.emplace(key, key.fp8 ? fp8_plan(p) : plan(p)).first->second;
   }
 
-  // Returns the library's status; matvec_cuda throws where it is refused.
+  Plan plan(const MatmulParams& p) const {
+    const cudaDataType_t type = data_type(p.dtype);
+    Plan plan{.operation = make_operation(p.bias != nullptr),
+              .weight = make_layout(type, p.in_features, p.out_features, p.in_features),
+              .input = make_layout(type, p.in_features, p.rows, p.in_features),
+              .out = make_layout(type, p.out_features, p.rows, p.out_stride),
+              .algorithm = {}};
+    plan.algorithm = of_library(plan, p, 1).front();
+    return plan;
+  }
+
+  // How the library scales a product is known by whether it then has an algorithm.
+  Plan fp8_plan(const MatmulParams& p) const {
+    const bool in_product = kScalesRows && scaling == Fp8Scaling::kInProduct;
+    Plan plan = fp8_plan(p, in_product ? Fp8Scaling::kInProduct : Fp8Scaling::kAfterwards);
+    std::vector<cublasLtMatmulAlgo_t> algorithms = of_library(plan, p, 1);
+    if (algorithms.empty() && in_product) {
+      plan = fp8_plan(p, Fp8Scaling::kAfterwards);
+      algorithms = of_library(plan, p, 1);
+    }
+    const bool own_kernel = is_of_few_rows(p) && candidates == Candidates::kAll;
+    if (!algorithms.empty() && !own_kernel) plan.algorithm = algorithms.front();
+    return plan;
+  }
+
+  static Plan fp8_plan(const MatmulParams& p, Fp8Scaling where) {
+    const bool in_product = where == Fp8Scaling::kInProduct, bias = in_product && p.bias != nullptr;
+    Plan plan{.operation = make_operation(bias),
+              .weight = make_layout(CUDA_R_8F_E4M3, p.in_features, p.out_features, p.in_features),
+              .input = make_layout(CUDA_R_8F_E4M3, p.in_features, p.rows, p.in_features),
+              .out = make_layout(data_type(p.dtype), p.out_features, p.rows, p.out_stride),
+              .algorithm = Matvec{},
+              .scaling = where};
+    if (bias) {
+      set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(data_type(p.dtype)));
+    }
+    if (in_product) set_row_scales(plan.operation);
+    return plan;
+  }
+
+  // Returns the library's status; kernels of few rows throw where they are refused.
   cublasStatus_t queue(const Plan& plan, const Algorithm& algorithm, const MatmulParams& p,
                        const void* weight, cudaStream_t stream) const {
     if (std::holds_alternative<Matvec>(algorithm)) {
+      queue_few_rows(p, weight, stream);
+      return CUBLAS_STATUS_SUCCESS;
+    }
+    const void* input = p.input;
+    if (p.weight_scales != nullptr) {
+      quantize(p, stream);
+      input = quantized.data();
+    }
+    const bool scaled_afterwards = p.weight_scales != nullptr && plan.scaling == Fp8Scaling::kAfterwards;
+    if (p.bias != nullptr && !scaled_afterwards) {
+      set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    }
+    if (p.weight_scales != nullptr && !scaled_afterwards) {
+      set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.weight_scales);
+      set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, input_scales.as<const float>());
+    }
+    const float one = 1, zero = 0;
+    const cublasStatus_t status = cublasLtMatmul(
+        library.get(), plan.operation.get(), &one, weight, plan.weight.get(), input, plan.input.get(), &zero,
+        p.out, plan.out.get(), p.out, plan.out.get(), &std::get<cublasLtMatmulAlgo_t>(algorithm),
+        workspace.data(), static_cast<size_t>(workspace.size()), stream);
+    if (scaled_afterwards && status == CUBLAS_STATUS_SUCCESS) {
+      kernels::scale_product_cuda({.rows = p.rows,
+                                   .out_features = p.out_features,
+                                   .input_scales = input_scales.as<const float>(),
+                                   .weight_scales = p.weight_scales,
+                                   .bias = p.bias,
+                                   .out = p.out,
+                                   .out_stride = p.out_stride},
+                                  device, stream);
+    }
+    return status;
+  }
+
+  void quantize(const MatmulParams& p, cudaStream_t stream) const {
+    const int64_t bytes = p.rows * p.in_features;
+    if (quantized.size() < bytes || input_scales.size() < p.rows * int64_t{sizeof(float)}) {
+      throw InvalidArgument(fmt::format(
+          "matmul on CUDA: the input [{}, {}] takes {} bytes when it is quantised, but there is room for "
+          "{} and {} rows; call reserve_fp8()",
+          p.rows, p.in_features, bytes, quantized.size(), input_scales.size() / int64_t{sizeof(float)}));
+    }
+    kernels::quantize_rows_cuda({.rows = p.rows,
+                                 .width = p.in_features,
+                                 .dtype = p.dtype,
+                                 .input = p.input,
+                                 .out = quantized.as<uint8_t>(),
+                                 .scales = input_scales.as<float>()},
+                                device, stream);
+  }
+
+  void queue_few_rows(const MatmulParams& p, const void* weight, cudaStream_t stream) const {
+    if (p.weight_scales == nullptr) {
       kernels::matvec_cuda({.rows = p.rows,
                             .out_features = p.out_features,
                             .in_features = p.in_features,
@@ -300,14 +436,22 @@ struct Matmul::Impl {
                             .out = p.out,
                             .out_stride = p.out_stride},
                            device, stream);
-      return CUBLAS_STATUS_SUCCESS;
+      return;
     }
-    if (p.bias != nullptr) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
-    const float one = 1, zero = 0;
-    return cublasLtMatmul(library.get(), plan.operation.get(), &one, weight, plan.weight.get(), p.input,
-                          plan.input.get(), &zero, p.out, plan.out.get(), p.out, plan.out.get(),
-                          &std::get<cublasLtMatmulAlgo_t>(algorithm), workspace.data(),
-                          static_cast<size_t>(workspace.size()), stream);
+    const int64_t size = size_of(p.dtype);
+    for (int64_t first = 0; first < p.rows; first += kernels::kMaxFp8MatvecRows) {
+      kernels::fp8_matvec_cuda(
+          {.rows = std::min(p.rows - first, kernels::kMaxFp8MatvecRows),
+           .out_features = p.out_features,
+           .in_features = p.in_features,
+           .input = static_cast<const std::byte*>(p.input) + first * p.in_features * size,
+           .weight = static_cast<const uint8_t*>(weight),
+           .weight_scales = p.weight_scales,
+           .bias = p.bias,
+           .out = static_cast<std::byte*>(p.out) + first * p.out_stride * size,
+           .out_stride = p.out_stride},
+          device, stream);
+    }
   }
 
   // A graph of `runs` products; nothing when the library refuses the algorithm or it cannot be captured.
@@ -359,9 +503,15 @@ struct Matmul::Impl {
   }
 };
 
-Matmul::Matmul(Candidates candidates) : impl_(std::make_unique<Impl>(candidates)) {}
+Matmul::Matmul(Candidates candidates, Fp8Scaling scaling)
+    : impl_(std::make_unique<Impl>(candidates, scaling)) {}
 
 Matmul::~Matmul() = default;
+
+void Matmul::reserve_fp8(int64_t rows, int32_t in_features) {
+  impl_->quantized = DeviceBuffer(rows * in_features);
+  impl_->input_scales = DeviceBuffer(rows * int64_t{sizeof(float)});
+}
 
 void Matmul::tune(const MatmulParams& params, cudaStream_t stream) {
   validate_matmul(params);
@@ -383,14 +533,16 @@ void Matmul::tune(const MatmulParams& params, cudaStream_t stream) {
     plan.algorithm = algorithm;
     plan.tuned = true;
   }
+  if (!plan.tuned && params.weight_scales != nullptr) {  // 16 rows at a time, measured or not
+    plan.algorithm = Matvec{};
+    plan.tuned = true;
+    return;
+  }
   if (!plan.tuned) {
     throw CudaError(fmt::format("cuBLASLt {} runs none of its algorithms for {}", cublasLtGetVersion(),
                                 description(params)));
   }
-  if (impl_->candidates == Candidates::kLibrary ||
-      !kernels::matvec_supports(params.rows, params.in_features, params.dtype)) {
-    return;
-  }
+  if (impl_->candidates == Candidates::kLibrary || !is_of_few_rows(params)) return;
   const std::optional<float> milliseconds = impl_->time(plan, Matvec{}, params, weights, stream);
   if (milliseconds && least >= kLibraryPreferredBelow * *milliseconds) plan.algorithm = Matvec{};
 }

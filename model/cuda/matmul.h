@@ -1,6 +1,6 @@
 // Matrix products on a CUDA device through cuBLASLt, each with the library's first choice of algorithm or
 // with the one that was measured to be fastest on this device: one of the library's algorithms or, for a few
-// rows, matvec_cuda (kernels/matvec_cuda.h).
+// rows, a kernel of its own (kernels/matvec_cuda.h, kernels/fp8_cuda.h).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,6 +24,9 @@ struct MatmulParams {
   // [out_features, in_features], contiguous, aligned to 16 bytes. A tuned product may read it before the
   // kernels queued earlier have ended: wait for the stream after writing it.
   const void* weight = nullptr;
+  // Not null: weight is e4m3 (kernels/fp8.h) and these are the scales of its rows [out_features] float32;
+  // dtype is bfloat16 and in_features a multiple of 16.
+  const float* weight_scales = nullptr;
   const void* bias = nullptr;  // [out_features], aligned to 16 bytes; null = none
   // [rows, out_stride], aligned to 16 bytes; no part of another array. Elements from out_features on
   // are not written.
@@ -45,26 +48,41 @@ void validate_matmul(const MatmulParams& params);
 //   - tune() chooses by time, so two processes may choose differently. Only products that are not tuned
 //     repeat from process to process.
 //
+// Weights of 8 bits have two kinds of products, which differ by more than rounding:
+//   - up to kMaxFp8MatvecRows rows, fp8_matvec_cuda: the input stays in 16 bits. It is also the first choice
+//     without tuning, and computes products of more rows, 16 at a time, which the library has no algorithm
+//     for;
+//   - the library's, of tensor cores for 8 bits: the input is quantised as the weights are, with a scale for
+//     every row (quantize_rows_cuda). Where the library does not take scales of rows and channels in a
+//     product (before 12.9, and on compute capabilities other than 9.0) they are applied in a second step,
+//     which rounds once more.
+//
 // Not for use by several threads at once, nor on several streams at once: products share a workspace.
 class Matmul {
  public:
   // What tune() chooses from.
-  enum class Candidates { kAll, kLibrary };  // kLibrary: cuBLASLt's algorithms only
+  enum class Candidates { kAll, kLibrary };  // kLibrary: cuBLASLt's algorithms only, where it has any
+  // Where the library's products with weights of 8 bits are scaled.
+  enum class Fp8Scaling { kInProduct, kAfterwards };  // kInProduct: where the library can
 
   // For the current device, 64 MiB of which become the workspace. Throws Error when that does not fit,
   // CudaError when the library cannot be set up.
-  explicit Matmul(Candidates candidates = Candidates::kAll);
+  explicit Matmul(Candidates candidates = Candidates::kAll, Fp8Scaling scaling = Fp8Scaling::kInProduct);
   ~Matmul();
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;
+
+  // Makes memory for the quantised inputs of products with weights of 8 bits, of up to `rows` rows of
+  // `in_features` elements. Graphs that were captured before are stale.
+  void reserve_fp8(int64_t rows, int32_t in_features);
 
   // Measures up to 32 algorithms for this product on `stream` and keeps the fastest for all later products of
   // the same sizes, dtype, stride and presence of a bias. Overwrites `out`; waits for the stream. The arrays
   // need not hold numbers. Repeated calls for the same product measure nothing.
   //
-  // Where matvec_supports the product, matvec_cuda is measured as well and kept unless an algorithm of the
-  // library takes less than 97 % of its time: the measurement does not show that it starts to read weights
-  // while the small kernels before it in a decode step end, which the library's kernels wait for.
+  // Where a kernel of few rows supports the product, it is measured as well and kept unless an algorithm of
+  // the library takes less than 97 % of its time: the measurement does not show that it starts to read
+  // weights while the small kernels before it in a decode step end, which the library's kernels wait for.
   //
   // Each algorithm runs in CUDA graphs of 5 to 32 products in a row, as in a captured decode step, which read
   // copies of the weights in turn: of matrices of an eighth of the L2 cache and more the copies are together
@@ -78,7 +96,8 @@ class Matmul {
 
   // Queues the product. One that was not tuned runs with the library's first choice. Allocates no device
   // memory of its own and may be captured; the first product of its sizes makes the driver load a kernel,
-  // which should happen before a capture. Throws as validate_matmul does, CudaError when the library refuses.
+  // which should happen before a capture. Throws as validate_matmul does, InvalidArgument for a quantised
+  // input that reserve_fp8() made no room for, CudaError when the library refuses.
   void run(const MatmulParams& params, cudaStream_t stream);
 
  private:

@@ -12,6 +12,7 @@
 #include "kernels/cuda/rows/launch.h"
 #include "kernels/cuda/rows/row_vectors.cuh"
 #include "kernels/cuda/rows/validate_rows.h"
+#include "kernels/cuda/rows/weight_loads.cuh"
 #include "kernels/matvec_cuda.h"
 
 namespace allot::kernels {
@@ -27,21 +28,6 @@ constexpr int kMaxMatvecWarps = kMaxMatvecThreads / 32;
 constexpr int kLineBytes = 128;
 constexpr int kLinesOfVectors = 32 * 16 / kLineBytes;
 static_assert(kBatch * kFeatures * kLinesOfVectors == 32, "a lane asks for one line of the next batch");
-
-// Weights are read once: they bypass L1 and must not push activations and keys out of L2.
-__device__ __forceinline__ uint64_t read_once() {
-  uint64_t policy = 0;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
-__device__ __forceinline__ uint4 load_weights(const uint4* global, uint64_t policy) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(global), "l"(policy));
-  return v;
-}
 
 // sums[row][feature] += the products of a vector of each, element after element.
 template <class T, int kRows>

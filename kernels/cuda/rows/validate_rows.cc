@@ -119,6 +119,33 @@ void check(const MatvecParams& p) {
   check_alignment(check, {{"input", p.input}, {"weight", p.weight}});
 }
 
+void check(const QuantizeRowsParams& p) {
+  check_fields(p, kPlace);
+}
+
+void check(const Fp8MatvecParams& p) {
+  const RowCheck check("fp8_matvec", kPlace);
+  check.size("rows", p.rows, 0, kMaxFp8MatvecRows);
+  check.size("out_features", p.out_features, 1);
+  if (p.in_features < 16 || p.in_features % 16 != 0) {
+    check.refuse("in_features is {}; expected a multiple of 16, at least 16", p.in_features);
+  }
+  check.size("out_stride", p.out_stride, p.out_features);
+  if (p.rows == 0) return;
+  check.pointers(
+      {{"input", p.input}, {"weight", p.weight}, {"weight_scales", p.weight_scales}, {"out", p.out}});
+  check_alignment(check, {{"input", p.input}, {"weight", p.weight}});
+}
+
+void check(const ScaleProductParams& p) {
+  const RowCheck check("scale_product", kPlace);
+  check.rows("rows", p.rows);
+  check.size("out_features", p.out_features, 1);
+  check.size("out_stride", p.out_stride, p.out_features);
+  if (p.rows == 0) return;
+  check.pointers({{"input_scales", p.input_scales}, {"weight_scales", p.weight_scales}, {"out", p.out}});
+}
+
 void check(const StoreSplitKeysParams& p) {
   const RowCheck check = check_pool(p);
   check_split_kernel(check, p.dtype, p.head_dim, p.key_stride);

@@ -1,6 +1,8 @@
-// Host checks of the row operations and of matvec_cuda: what rows.cc checks except the content of arrays.
+// Host checks of the row operations and of products of few rows: what rows.cc checks except the content of
+// arrays.
 #pragma once
 
+#include "kernels/fp8_cuda.h"
 #include "kernels/matvec_cuda.h"
 #include "kernels/rows.h"
 #include "kernels/rows_cuda.h"
@@ -18,6 +20,9 @@ void check(const GatherRowsParams& params);
 void check(const GatherCacheParams& params);
 void check(const DivergenceParams& params);
 void check(const MatvecParams& params);
+void check(const QuantizeRowsParams& params);
+void check(const Fp8MatvecParams& params);
+void check(const ScaleProductParams& params);
 void check(const StoreSplitKeysParams& params);
 void check(const SplitQueriesParams& params);
 

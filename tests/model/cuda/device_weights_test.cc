@@ -13,7 +13,9 @@
 #include "base/temporary_directory.h"
 #include "kernels/bfloat16.h"
 #include "kernels/float16.h"
+#include "kernels/fp8.h"
 #include "model/cuda/random_fill.h"
+#include "model/weight_storage.h"
 #include "tests/kernels/cuda/cuda_launch.h"
 #include "tests/model/checkpoints.h"
 #include "tests/names.h"
@@ -32,6 +34,8 @@ TEST(DeviceMemoryCheck, NamesWhatIsNeededAndWhatIsFree) {
               ThrowsMessage<Error>(Names(101, "bfloat16", 100, 200, "processes")));
   EXPECT_THAT([] { require_device_memory(201, 100, 200, DType::kFloat16); },
               ThrowsMessage<Error>(Names(201, "float16", 100, 200, "more memory")));
+  EXPECT_THAT([] { require_device_memory(101, 100, 200, DType::kBFloat16, WeightStorage::kFp8); },
+              ThrowsMessage<Error>(Names(101, "bfloat16", "fp8", 100, 200)));
   EXPECT_THAT([] { require_device_memory(101, 100, 200, DType::kFloat32); },
               ThrowsMessage<Error>(Names(101, "float32", 100, 200, "bfloat16")));
 }
@@ -88,7 +92,7 @@ void expect_same_weights(const WeightsSource& source, const ModelConfig& config,
       return names;
     };
     same.expect(layer.input_norm, named({"input_layernorm.weight"}));
-    same.expect(layer.qkv,
+    same.expect(layer.qkv.elements,
                 named({"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}));
     same.expect(layer.qkv_bias,
                 named({"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"},
@@ -96,19 +100,131 @@ void expect_same_weights(const WeightsSource& source, const ModelConfig& config,
     same.expect(layer.q_norm, named({"self_attn.q_norm.weight"}, config.qk_norm));
     same.expect(layer.k_norm, named({"self_attn.k_norm.weight"}, config.qk_norm));
     same.expect(layer.attention_sub_norm, named({"self_attn.attn_sub_norm.weight"}, config.sub_norms));
-    same.expect(layer.attention_output, named({"self_attn.o_proj.weight"}));
+    same.expect(layer.attention_output.elements, named({"self_attn.o_proj.weight"}));
     same.expect(layer.attention_output_bias, named({"self_attn.o_proj.bias"}, config.attention_output_bias));
     same.expect(layer.post_attention_norm, named({"post_attention_layernorm.weight"}));
-    same.expect(layer.gate_up, named({"mlp.gate_proj.weight", "mlp.up_proj.weight"}));
+    same.expect(layer.gate_up.elements, named({"mlp.gate_proj.weight", "mlp.up_proj.weight"}));
     same.expect(layer.gate_up_bias, named({"mlp.gate_proj.bias", "mlp.up_proj.bias"}, config.mlp_bias));
     same.expect(layer.mlp_sub_norm, named({"mlp.ffn_sub_norm.weight"}, config.sub_norms));
-    same.expect(layer.down, named({"mlp.down_proj.weight"}));
+    same.expect(layer.down.elements, named({"mlp.down_proj.weight"}));
     same.expect(layer.down_bias, named({"mlp.down_proj.bias"}, config.mlp_bias));
   }
   same.expect(weights.final_norm, {"model.norm.weight"});
-  same.expect(weights.output_head, config.tie_word_embeddings ? std::vector<std::string>{}
-                                                              : std::vector<std::string>{"lm_head.weight"});
+  const bool tied = config.tie_word_embeddings;
+  same.expect(weights.output_head.elements,
+              tied ? std::vector<std::string>{} : std::vector<std::string>{"lm_head.weight"});
+  EXPECT_EQ(weights.head(), tied ? weights.embedding.data() : weights.output_head.elements.data());
   EXPECT_EQ(same.tensors(), decoder_tensor_shapes(config).size());
+}
+
+// Of a product, against what the host makes of the tensors of these names; counts the bytes.
+class QuantizedWeights {
+ public:
+  explicit QuantizedWeights(const WeightsSource& source) : source_(source) {}
+
+  void expect(const ProductWeights& product, const std::vector<std::string>& names) {
+    std::vector<std::byte> wide;
+    int64_t in_features = 0, count = 0;
+    for (const std::string& name : names) {
+      const WeightTensor tensor = source_.at(name);
+      in_features = tensor.shape.back();
+      wide.resize(static_cast<size_t>(count + tensor.count()) * 2);
+      write_elements(tensor, 0, tensor.count(), DType::kBFloat16, wide.data() + 2 * count);
+      count += tensor.count();
+    }
+    std::vector<uint8_t> bits(static_cast<size_t>(count));
+    std::vector<float> scales(static_cast<size_t>(count / in_features));
+    kernels::quantize_rows({.rows = count / in_features,
+                            .width = static_cast<int32_t>(in_features),
+                            .dtype = DType::kBFloat16,
+                            .input = wide.data(),
+                            .out = bits.data(),
+                            .scales = scales.data()},
+                           1);
+    EXPECT_TRUE(same(download(product.elements), bits)) << testing::PrintToString(names);
+    EXPECT_TRUE(same(download(product.scales), scales)) << testing::PrintToString(names);
+    bytes_ += product.elements.size() + product.scales.size();
+  }
+  // What is not quantised.
+  void add(const DeviceBuffer& buffer) { bytes_ += buffer.size(); }
+
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  template <class X>
+  static bool same(const std::vector<std::byte>& bytes, const std::vector<X>& values) {
+    return bytes.size() == values.size() * sizeof(X) &&
+           std::memcmp(bytes.data(), values.data(), bytes.size()) == 0;
+  }
+
+  const WeightsSource& source_;
+  int64_t bytes_ = 0;
+};
+
+void expect_quantized_weights(const WeightsSource& source, const ModelConfig& config, WeightStorage storage,
+                              int threads) {
+  const DeviceWeights weights =
+      load_device_weights(source, config, DType::kBFloat16, threads, {.storage = storage});
+  QuantizedWeights quantized(source);
+  LoadedWeights whole(source, DType::kBFloat16);
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    const DeviceLayerWeights& layer = weights.layers[i];
+    const std::string prefix = "model.layers." + std::to_string(i) + ".";
+    const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
+    quantized.expect(layer.qkv,
+                     {attention + "q_proj.weight", attention + "k_proj.weight", attention + "v_proj.weight"});
+    quantized.expect(layer.attention_output, {attention + "o_proj.weight"});
+    quantized.expect(layer.gate_up, {mlp + "gate_proj.weight", mlp + "up_proj.weight"});
+    quantized.expect(layer.down, {mlp + "down_proj.weight"});
+    whole.expect(layer.input_norm, {prefix + "input_layernorm.weight"});
+    for (const DeviceBuffer* buffer :
+         {&layer.input_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm, &layer.attention_sub_norm,
+          &layer.attention_output_bias, &layer.post_attention_norm, &layer.gate_up_bias, &layer.mlp_sub_norm,
+          &layer.down_bias}) {
+      quantized.add(*buffer);
+    }
+  }
+  whole.expect(weights.embedding, {"model.embed_tokens.weight"});
+  quantized.add(weights.embedding);
+  quantized.add(weights.final_norm);
+  const bool tied = config.tie_word_embeddings;
+  if (storage == WeightStorage::kFp8AndLogits) {
+    quantized.expect(weights.output_head, {tied ? "model.embed_tokens.weight" : "lm_head.weight"});
+    EXPECT_EQ(weights.head(), weights.output_head.elements.data());
+  } else {
+    EXPECT_EQ(weights.output_head.scales.size(), 0);
+    quantized.add(weights.output_head.elements);
+    EXPECT_EQ(weights.head(), tied ? weights.embedding.data() : weights.output_head.elements.data());
+  }
+  EXPECT_EQ(quantized.bytes(), stored_weight_bytes(config, DType::kBFloat16, storage));
+}
+
+TEST_F(DeviceWeightsTest, OfEightBitsAreThoseThatTheHostQuantises) {
+  for (const char* checkpoint :
+       {"llama_tied", "llama_head64", "qwen2_head64_group7", "llama_bias_sharded", "bitnet_head64_group2"}) {
+    const ModelConfig config = read_model_config(kCheckpoints / checkpoint);
+    ASSERT_TRUE(config.hidden_size % 16 == 0 && config.intermediate_size % 16 == 0) << checkpoint;
+    for (const WeightStorage storage : {WeightStorage::kFp8, WeightStorage::kFp8AndLogits}) {
+      SCOPED_TRACE(std::string(checkpoint) + " as " + std::string(name(storage)));
+      expect_quantized_weights(WeightsSource::checkpoint(kCheckpoints / checkpoint, config), config, storage,
+                               4);
+      expect_quantized_weights(WeightsSource::random(7, config), config, storage, 1);
+    }
+  }
+}
+
+// Rows of another length have no products of 8 bits: their weights keep the dtype.
+TEST_F(DeviceWeightsTest, OfWidthsThatHaveNoProductsOfEightBitsKeepTheDtype) {
+  ModelConfig config = read_model_config(kCheckpoints / "llama_head64");
+  config.intermediate_size = 104;
+  const WeightsSource source = WeightsSource::random(3, config);
+  const DeviceWeights weights =
+      load_device_weights(source, config, DType::kBFloat16, 1, {.storage = WeightStorage::kFp8});
+  const DeviceLayerWeights& layer = weights.layers.at(0);
+  EXPECT_EQ(layer.down.scales.size(), 0);
+  EXPECT_EQ(layer.down.elements.size(), 2 * 104 * config.hidden_size);
+  EXPECT_EQ(layer.gate_up.elements.size(), 2 * 104 * config.hidden_size);
+  EXPECT_EQ(layer.gate_up.scales.size(), 2 * 104 * 4);
 }
 
 TEST_F(DeviceWeightsTest, OfEveryCheckpointAreThoseOfTheHost) {
@@ -221,7 +337,7 @@ TEST_F(DeviceWeightsTest, OfARankAreItsPartsOfTheHosts) {
     for (int32_t rank = 0; rank < 3; ++rank) {
       const ModelSplit split{.rank = rank, .ranks = 3};
       const DeviceWeights weights =
-          load_device_weights(source, config_of_rank(config, 3), DType::kBFloat16, 2, split);
+          load_device_weights(source, config_of_rank(config, 3), DType::kBFloat16, 2, {.split = split});
       const auto expect = [&](const DeviceBuffer& buffer, const std::vector<std::string>& names) {
         std::vector<std::byte> expected;
         for (const std::string& name : names) {
@@ -242,7 +358,7 @@ TEST_F(DeviceWeightsTest, OfARankAreItsPartsOfTheHosts) {
       expect(layer.down, {"mlp.down_proj.weight"});
       if (config.mlp_bias) expect(layer.down_bias, {"mlp.down_proj.bias"});
       const VocabularyPart head = vocabulary_part(config.vocab_size, split);
-      EXPECT_EQ(weights.output_head.size(), int64_t{2} * head.count * config.hidden_size);
+      EXPECT_EQ(weights.output_head.elements.size(), int64_t{2} * head.count * config.hidden_size);
     }
   }
 }

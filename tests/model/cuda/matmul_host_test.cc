@@ -79,5 +79,22 @@ TEST(MatmulHost, RefusesADtypeThatIsNone) {
   EXPECT_THAT(refused([](MatmulParams& p) { p.dtype = static_cast<kernels::DType>(9); }), Names("dtype", 9));
 }
 
+TEST(MatmulHost, WeightsOfEightBitsNeedBFloat16AndWholeVectorsOfThem) {
+  const auto refused_fp8 = [](auto change) {
+    return refused([&](MatmulParams& p) {
+      p.weight_scales = reinterpret_cast<const float*>(data);
+      change(p);
+    });
+  };
+  EXPECT_EQ(refused_fp8([](MatmulParams&) {}), "accepted");
+  EXPECT_THAT(refused_fp8([](MatmulParams& p) { p.dtype = kernels::DType::kFloat16; }),
+              Names("float16", "weight_scales", "bfloat16"));
+  EXPECT_THAT(refused_fp8([](MatmulParams& p) { p.in_features = 24; }),
+              Names("in_features", 24, "weight_scales", 16));
+  EXPECT_THAT(
+      refused_fp8([](MatmulParams& p) { p.weight_scales = reinterpret_cast<const float*>(data + 4); }),
+      AllOf(HasSubstr("weight_scales is at 0x"), Names(16)));
+}
+
 }  // namespace
 }  // namespace allot::model::cuda

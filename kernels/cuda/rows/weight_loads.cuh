@@ -1,0 +1,23 @@
+// How the products of few rows read their weights.
+#pragma once
+
+#include <cstdint>
+
+namespace allot::kernels::cuda {
+
+// Weights are read once: they bypass L1 and must not push activations and keys out of L2.
+__device__ __forceinline__ uint64_t read_once() {
+  uint64_t policy = 0;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+__device__ __forceinline__ uint4 load_weights(const uint4* global, uint64_t policy) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(global), "l"(policy));
+  return v;
+}
+
+}  // namespace allot::kernels::cuda
