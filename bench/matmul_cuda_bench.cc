@@ -1,13 +1,15 @@
-// WarmTimes the matrix products of Llama-3.1-8B and Qwen2-7B in bfloat16 on the current GPU, with cuBLASLt's
+// Times the matrix products of Llama-3.1-8B and Qwen2-7B in bfloat16 on the current GPU, with cuBLASLt's
 // first choice of algorithm, with the one that was fastest when Matmul::tune measured the library's, and for
 // few rows with matvec_cuda: the time of one product in a CUDA graph of many in a row, as in a captured
-// decode step. The products of a graph read different copies of the weights, together at least four times as
-// large as the L2 cache, so that weights come from memory; inputs stay in the cache, where the operation
-// before leaves them.
+// decode step. The products of a graph read different copies of the weights, together at least eight times as
+// large as the L2 cache (of 8 bits four times), so that weights come from memory; inputs stay in the cache,
+// where the operation before leaves them.
 //
 // A product is bound by the larger of the bytes of its weights over the memory's bandwidth and its
 // 2 rows out_features in_features operations over the speed of the tensor cores: the columns GB/s and TFLOP/s
-// of the library's fastest, and GB/s of matvec_cuda.
+// of the library's fastest, and GB/s of matvec_cuda. The columns of 8 bits are those of the same product with
+// weights of a byte: the library's fastest, the time in which the input is quantised included, and
+// fp8_matvec_cuda.
 //
 //     matmul_cuda_bench [FILTER]     only lines that contain FILTER
 #include <cublasLt.h>
@@ -25,6 +27,7 @@
 #include "bench/attention/stream_timer.h"
 #include "bench/output.h"
 #include "kernels/bfloat16.h"
+#include "kernels/fp8_cuda.h"
 #include "kernels/matvec_cuda.h"
 #include "model/cuda/device_memory.h"
 #include "model/cuda/matmul.h"
@@ -89,7 +92,7 @@ class Bench {
     int device = 0, cache = 0;
     check(cudaGetDevice(&device), "cudaGetDevice");
     check(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device), "ask for the size of the L2 cache");
-    copies_bytes_ = 4 * int64_t{cache};
+    copies_bytes_ = 8 * int64_t{cache};  // four of 8 bits
     for (const Product& product : products()) {
       weights = std::max(weights, copies_of(product) * weight_bytes(product));
       inputs = std::max(inputs, 2 * kMostRows * product.in_features);
@@ -104,6 +107,8 @@ class Bench {
     fill(inputs_, 1);
     fill(biases_, 1);
     limits_ = kernels::device_limits(device);
+    quantize_weights();
+    fp8_.reserve_fp8(kMostRows, 18944);
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
     fmt::print("{}, L2 cache {} MB, cuBLASLt {}, bfloat16; microseconds are medians of {} graphs\n",
@@ -143,6 +148,14 @@ class Bench {
     if (kernels::matvec_supports(rows, product.in_features, p.dtype)) {
       const WarmTimes own = time(p, product, [&](const MatmulParams& turn) { run_matvec(turn); });
       cells.insert(cells.end(), {own.median, range(own), bytes / own.median / 1e3});
+    } else {
+      cells.insert(cells.end(), {"-", "-", "-"});
+    }
+    const WarmTimes fp8 = time_fp8(p, product);
+    cells.insert(cells.end(), {fp8.median, range(fp8), bytes / 2 / fp8.median / 1e3});
+    if (kernels::fp8_matvec_supports(rows, product.in_features)) {
+      const WarmTimes own = time(p, product, [&](const MatmulParams& turn) { run_fp8_matvec(turn); });
+      cells.insert(cells.end(), {own.median, range(own), bytes / 2 / own.median / 1e3});
     }
     fmt::print("{}", table_.line(cells));
     std::fflush(stdout);
@@ -166,6 +179,52 @@ class Bench {
                          limits_, timer_.stream());
   }
 
+  // As many rows of 8 bits as the weights hold, of any width.
+  void quantize_weights() {
+    constexpr int32_t kWidth = 4096;
+    const int64_t rows = weights_.size() / 2 / kWidth;
+    weights8_ = DeviceBuffer(rows * kWidth);
+    scales_ = DeviceBuffer(rows * int64_t{sizeof(float)});
+    kernels::quantize_rows_cuda({.rows = rows,
+                                 .width = kWidth,
+                                 .dtype = kernels::DType::kBFloat16,
+                                 .input = weights_.data(),
+                                 .out = weights8_.as<uint8_t>(),
+                                 .scales = scales_.as<float>()},
+                                limits_, timer_.stream());
+    check(cudaStreamSynchronize(timer_.stream()), "quantise the weights");
+  }
+
+  // The 8-bit weights that stand where those of `p` do.
+  const std::byte* of_8_bits(const MatmulParams& p) const {
+    return weights8_.data() + (static_cast<const std::byte*>(p.weight) - weights_.data()) / 2;
+  }
+
+  // Of the library's fastest algorithm. Copies of the weights are as many as of 16 bits, so half as large.
+  WarmTimes time_fp8(MatmulParams p, const Product& product) {
+    p.weight_scales = scales_.as<const float>();
+    MatmulParams tuned = p;
+    tuned.weight = of_8_bits(p);
+    fp8_.tune(tuned, timer_.stream());
+    return time(p, product, [&](MatmulParams turn) {
+      turn.weight = of_8_bits(turn);
+      fp8_.run(turn, timer_.stream());
+    });
+  }
+
+  void run_fp8_matvec(const MatmulParams& p) {
+    kernels::fp8_matvec_cuda({.rows = p.rows,
+                              .out_features = p.out_features,
+                              .in_features = p.in_features,
+                              .input = p.input,
+                              .weight = reinterpret_cast<const uint8_t*>(of_8_bits(p)),
+                              .weight_scales = scales_.as<const float>(),
+                              .bias = p.bias,
+                              .out = p.out,
+                              .out_stride = p.out_stride},
+                             limits_, timer_.stream());
+  }
+
   // run(params) queues a product on the timer's stream.
   template <class Run>
   WarmTimes time(MatmulParams p, const Product& product, const Run& run) {
@@ -187,14 +246,22 @@ class Bench {
                       {"TFLOP/s", 9, 1},
                       {"matvec us", 10, 2},
                       {"least..most", 18},
+                      {"GB/s", 9},
+                      {"8 bits us", 10, 2},
+                      {"least..most", 18},
+                      {"GB/s", 9},
+                      {"matvec us", 10, 2},
+                      {"least..most", 18},
                       {"GB/s", 9}}};
   std::string filter_;
   int64_t copies_bytes_ = 0;
   DeviceBuffer weights_, inputs_, outs_, biases_;
+  DeviceBuffer weights8_, scales_;
   StreamTimer timer_{kWarmups, kTimedGraphs};
   kernels::DeviceLimits limits_;
   Matmul first_choice_;
   Matmul tuned_{Matmul::Candidates::kLibrary};
+  Matmul fp8_{Matmul::Candidates::kLibrary};
 };
 
 void run(const std::string& filter) {
