@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <optional>
 
 #include "app/cli/command.h"
 #include "app/cli/stop_signal.h"
@@ -17,6 +18,8 @@
 #include "bench/output.h"
 #include "evaluation/fidelity.h"
 #include "model/engine.h"
+#include "model/engine_divergence.h"
+#include "model/weight_storage.h"
 
 namespace allot::app {
 namespace {
@@ -55,8 +58,26 @@ size_t stretch_end(const FidelityPlan& plan, size_t begin, int64_t most_tokens) 
   return end;
 }
 
-std::vector<FidelityRow> measure(const FidelityPlan& plan) {
-  model::Engine engine(plan.options.model, fidelity_engine_options(plan));
+// How far exact attention with the plan's weights is from that with all weights of the dtype; nothing where
+// they are the same.
+std::optional<evaluation::FidelitySummary> measure_weights(const FidelityPlan& plan, model::Engine& engine) {
+  if (engine.options().weights == model::WeightStorage::kDtype) return std::nullopt;
+  model::EngineOptions options = fidelity_engine_options(plan);
+  options.weights = model::WeightStorage::kDtype;
+  model::Engine reference(plan.options.model, options);
+  const auto& stop = watch_stop_signals();
+  ProgressLine line("texts");
+  std::vector<TextFidelity> of_texts;
+  for (const FidelityItem& item : plan.texts) {
+    if (stop.load()) throw Error("stopped before all texts were measured; no result is printed");
+    of_texts.push_back(text_fidelity(model::engine_divergence(reference, engine, fidelity_text(plan, item, 0),
+                                                              fidelity_mode(plan.options.mode))));
+    line.update(std::ssize(of_texts), std::ssize(plan.texts));
+  }
+  return evaluation::summarise(of_texts, 0, plan.conditions.model.num_kv_heads);
+}
+
+std::vector<FidelityRow> measure(const FidelityPlan& plan, model::Engine& engine) {
   const auto& stop = watch_stop_signals();
   // What happens once, memory that is first touched and algorithms that are chosen, is not timed.
   (void)measure(plan, 0, 1, engine);
@@ -117,15 +138,45 @@ std::string table(std::span<const FidelityRow> rows) {
   return text;
 }
 
+void add_circumstances(const FidelityPlan& plan, const kernels::AttentionMethod& method,
+                       nlohmann::ordered_json* json) {
+  (*json)["mode"] = plan.options.mode;
+  if (plan.options.weights != "dtype") (*json)["weights"] = plan.options.weights;
+  (*json)["device"] = plan.options.device;
+  (*json)["threads"] = plan.options.threads;
+  (*json)["tool_version"] = version();
+  evaluation::Conditions conditions = plan.conditions;
+  conditions.attention = method;
+  (*json)["conditions"] = evaluation::to_json(conditions);
+}
+
 std::string json_line(const FidelityRow& row, const FidelityPlan& plan) {
   nlohmann::ordered_json json = evaluation::to_json(row);
-  json["mode"] = plan.options.mode;
-  json["device"] = plan.options.device;
-  json["threads"] = plan.options.threads;
-  json["tool_version"] = version();
-  evaluation::Conditions conditions = plan.conditions;
-  conditions.attention = row.method;
-  json["conditions"] = evaluation::to_json(conditions);
+  add_circumstances(plan, row.method, &json);
+  return bench::json_line(json);
+}
+
+std::string weights_line(const evaluation::FidelitySummary& summary, const FidelityPlan& plan) {
+  return fmt::format(
+      "weights {} against those of {}, exact attention, {} texts, {} positions: divergence {:.3e}{}, top-1 "
+      "{:.2f} %\n",
+      plan.options.weights, plan.options.dtype, summary.texts, summary.positions, summary.divergence,
+      summary.divergence_error ? fmt::format(" (standard error {:.1e})", *summary.divergence_error) : "",
+      100 * summary.top1_agreement);
+}
+
+std::string weights_json_line(const evaluation::FidelitySummary& summary, const FidelityPlan& plan) {
+  nlohmann::ordered_json json = {
+      {"what", "weights"},
+      {"against", plan.options.dtype},
+      {"texts", summary.texts},
+      {"tokens", summary.tokens},
+      {"positions", summary.positions},
+      {"divergence", summary.divergence},
+      {"divergence_standard_error",
+       summary.divergence_error ? nlohmann::json(*summary.divergence_error) : nlohmann::json()},
+      {"top1_agreement", summary.top1_agreement}};
+  add_circumstances(plan, {.estimator = kernels::Estimator::kExact}, &json);
   return bench::json_line(json);
 }
 
@@ -153,11 +204,14 @@ int run_analyze(std::span<const std::string> arguments) {
   });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
-  const std::vector<FidelityRow> rows = measure(plan);
+  model::Engine engine(plan.options.model, fidelity_engine_options(plan));
+  const std::vector<FidelityRow> rows = measure(plan, engine);
+  const std::optional<evaluation::FidelitySummary> of_weights = measure_weights(plan, engine);
   if (json) {
+    if (of_weights) std::cout << weights_json_line(*of_weights, plan);
     for (const FidelityRow& row : rows) std::cout << json_line(row, plan);
   } else {
-    std::cout << describe(plan) << "\n" << table(rows);
+    std::cout << describe(plan) << (of_weights ? weights_line(*of_weights, plan) : "") << "\n" << table(rows);
   }
   if (out.empty()) return 0;
   list_plots(write_fidelity_plots(rows, out), png, std::cerr);

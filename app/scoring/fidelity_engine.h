@@ -13,7 +13,7 @@ namespace allot::app {
 // Of the option --mode.
 model::FidelityMode fidelity_mode(const std::string& mode);
 
-// Device, dtype, adapter, method and threads of the plan, with room for the texts of a pass.
+// Device, dtype, weights, adapter, method and threads of the plan, with room for the texts of a pass.
 model::EngineOptions fidelity_engine_options(const FidelityPlan& plan);
 
 // A text of the plan as the engine takes it, drawn with the plan's seed. `item` must outlive it.

@@ -146,6 +146,7 @@ void declare_text_options(OptionSet* set, FidelityPlanOptions* options) {
 
 void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options) {
   declare_text_options(set, options);
+  declare_weights_option(set, &options->weights);
   set->text("estimator", &options->estimators, "NAME,…", kernels::estimators_help(true).c_str());
   set->suggest("estimator", kernels::estimator_names(true));
   set->text("samples", &options->samples, "N,…",
@@ -241,9 +242,10 @@ std::string describe(const FidelityPlan& plan) {
                         plan.texts.size(), options.data.string(), plan.conditions.task.name,
                         plan.conditions.task.version, plan.conditions.task.prompt_style)
           : fmt::format("{} texts of {}", plan.texts.size(), options.text.string());
-  return fmt::format("conditions: {}; {}; mode {}; scores {}; seed {}; on {}\n", texts, options.dtype,
-                     options.mode, kernels::describe_scores(options.attention), options.seed,
-                     options.device) +
+  const std::string dtype =
+      options.weights == "dtype" ? options.dtype : options.dtype + ", weights " + options.weights;
+  return fmt::format("conditions: {}; {}; mode {}; scores {}; seed {}; on {}\n", texts, dtype, options.mode,
+                     kernels::describe_scores(options.attention), options.seed, options.device) +
          unit_line(options.attention, plan.conditions.model);
 }
 

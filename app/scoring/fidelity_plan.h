@@ -32,6 +32,7 @@ struct FidelityPlanOptions {
   std::string samples;
   std::vector<std::string> schedules;
   std::string dtype = "bfloat16";
+  std::string weights = "dtype";  // analyze alone
   int64_t seed = 0;
   std::string device = "cpu";
   int32_t threads = 0;

@@ -98,6 +98,15 @@ TEST(EngineOptions, WithFloat16AreUnsupportedOnTheCpu) {
               ThrowsMessage<Unsupported>(Names("float16", "bfloat16", "float32")));
 }
 
+TEST(EngineOptions, WithWeightsOfEightBitsAreUnsupportedOnTheCpu) {
+  for (const WeightStorage weights : {WeightStorage::kFp8, WeightStorage::kFp8AndLogits}) {
+    EngineOptions options = small_engine();
+    options.weights = weights;
+    EXPECT_THAT([&] { Engine("no-such-directory", options); },
+                ThrowsMessage<Unsupported>(Names(name(weights), "cpu", "dtype")));
+  }
+}
+
 TEST(EngineOptions, NameTheDeviceInFull) {
   EXPECT_EQ(Engine(kLlamaGroup4, small_engine()).options().device, "cpu");
   EngineOptions options = small_engine();

@@ -350,12 +350,13 @@ TEST_F(DeviceWeightsTest, OfARankAreItsPartsOfTheHosts) {
             << names[0] << " of rank " << rank << (random ? ", random" : "");
       };
       const DeviceLayerWeights& layer = weights.layers[1];
-      expect(layer.qkv, {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"});
+      expect(layer.qkv.elements,
+             {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"});
       expect(layer.qkv_bias, {"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"});
-      expect(layer.attention_output, {"self_attn.o_proj.weight"});
+      expect(layer.attention_output.elements, {"self_attn.o_proj.weight"});
       expect(layer.attention_output_bias, {"self_attn.o_proj.bias"});
-      expect(layer.gate_up, {"mlp.gate_proj.weight", "mlp.up_proj.weight"});
-      expect(layer.down, {"mlp.down_proj.weight"});
+      expect(layer.gate_up.elements, {"mlp.gate_proj.weight", "mlp.up_proj.weight"});
+      expect(layer.down.elements, {"mlp.down_proj.weight"});
       if (config.mlp_bias) expect(layer.down_bias, {"mlp.down_proj.bias"});
       const VocabularyPart head = vocabulary_part(config.vocab_size, split);
       EXPECT_EQ(weights.output_head.elements.size(), int64_t{2} * head.count * config.hidden_size);
