@@ -37,6 +37,8 @@ struct ReplyOptions {
   std::string device = "cpu";
   int32_t threads = 0;
   int32_t max_sequences = 256;
+  // Of generate and serve, whose replies are no one's results: conditions do not record it.
+  std::string weights = "dtype";
   std::filesystem::path executed_out;  // empty: what layers execute is not counted
   // Of the command, not an option. What is counted for executed_out is of one schedule, without bands.
   Bands bands = Bands::kRefused;
@@ -45,8 +47,8 @@ struct ReplyOptions {
 // Whether a command's prompts are always a task's, may have no style, or never have one.
 enum class PromptStyles { kOfTask, kOfTaskOrNone, kNone };
 
-// Declares the options above but executed_out; --model is required. With kNone there are no task and no
-// prompt style to choose.
+// Declares the options above but executed_out and weights; --model is required. With kNone there are no task
+// and no prompt style to choose.
 void declare_reply_options(OptionSet* set, ReplyOptions* options, PromptStyles styles);
 
 // Declares --executed-out, for commands that run one schedule.
