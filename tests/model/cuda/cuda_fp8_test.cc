@@ -54,8 +54,8 @@ TEST_F(CudaFp8, DivergesFromSixteenBitsByMoreThanRoundingAndLittle) {
   EXPECT_LT(with_logits, 0.2);
 }
 
-// Architectures with biases, norms of heads and sub-norms; the distance from 16 bits against that of other
-// weights.
+// Architectures (whose `down` keeps 16 bits: its rows are no multiple of 16) with biases, norms of heads and
+// sub-norms; the distance from 16 bits against that of other weights.
 TEST_F(CudaFp8, LogitsOfEveryArchitectureStayCloseToThoseOfSixteenBits) {
   for (const char* checkpoint : {"llama_head64", "qwen2_head64_group7", "qwen3_head128",
                                  "mistral_head64_group1", "bitnet_head64_group2"}) {
