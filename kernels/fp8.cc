@@ -7,7 +7,7 @@
 namespace allot::kernels {
 namespace {
 
-constexpr RowPlace kHost{
+constexpr RowPlace kFp8Place{
     .suffix = "", .memory = "the operation's data", .most_rows = kNoLimit, .most_width = kNoLimit};
 
 // NaN where an element is, which std::max would drop.
@@ -24,7 +24,7 @@ float largest_magnitude(const QuantizeRowsParams& p, int64_t row) {
 }  // namespace
 
 void quantize_rows(const QuantizeRowsParams& p, int num_threads) {
-  check_fields(p, kHost);
+  check_fields(p, kFp8Place);
   ThreadPool::of_this_thread().for_each(p.rows, num_threads, [&](int64_t row) {
     const Fp8Scale scale = fp8_scale(largest_magnitude(p, row));
     p.scales[row] = scale.scale;

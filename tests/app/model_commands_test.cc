@@ -146,6 +146,7 @@ TEST_F(ConfigOnlyCommands, BenchDecodeMeasuresRandomWeightsInTheDTypeAskedFor) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("\"random_weights\":7,\"dtype\":\"bfloat16\",\"attention\":\"dense\""));
   EXPECT_THAT(result.out, HasSubstr("\"attention\":\"joint 8\""));
+  EXPECT_THAT(result.out, HasSubstr("\"weights\":\"dtype\",\"step_weight_bytes\":76800,"));
   EXPECT_THAT(result.out, HasSubstr("\"prompts\":3,\"prompt_tokens\":9,\"new_tokens\":4"));
   EXPECT_THAT(result.out, Not(Names("float32")));
   EXPECT_THAT(result.out, HasSubstr("\"decode_steps\":3,\"step_milliseconds\":{\"median\":"));
@@ -362,6 +363,29 @@ TEST_F(ConfigOnlyCommands, LogitsWithAnAdapterAreThoseOfTheMergedWeights) {
   EXPECT_EQ(logits({"--adapter", data + "adapter/plain", "--threads", "1"}),
             logits({"--adapter", data + "adapter/plain", "--threads", "2"}));
   EXPECT_NE(logits({"--adapter", data + "adapter/plain"}), logits({}));
+}
+
+// Each command that has the option gives it to the engine, which knows what the device can do.
+TEST_F(ConfigOnlyCommands, WeightsOfEightBitsAreRefusedOnTheCpuAndOtherNamesAltogether) {
+  const std::string trained = std::string(ALLOT_SOURCE_DIR) + "/assets/tiny-gsm";
+  std::vector<std::vector<std::string>> commands{
+      {"allot", "logits", "--model", model_.string(), "--ids", "1", "--out", "unused", "--random-weights",
+       "7"},
+      {"allot", "bench", "decode", "--model", model_.string(), "--random-weights", "7"},
+      {"allot", "generate", "--model", trained, "--prompt", "a"},
+      {"allot", "serve", "--model", trained, "--address", "127.0.0.1:*"},
+      {"allot", "analyze", "fidelity", "--model", trained, "--data", trained + "/heldout.jsonl", "--limit",
+       "1"}};
+  for (std::vector<std::string>& words : commands) {
+    words.insert(words.end(), {"--dtype", "bfloat16", "--weights", "fp8-logits"});
+    const auto refused = run_command(words);
+    EXPECT_EQ(refused.code, 1) << words.at(1);
+    EXPECT_THAT(refused.err, Names("fp8-logits", "cpu", "dtype")) << words.at(1);
+    words.back() = "int4";
+    const auto unknown = run_command(words);
+    EXPECT_EQ(unknown.code, 2) << words.at(1);
+    EXPECT_THAT(unknown.err, Names("--weights", "int4", "fp8", "fp8-logits")) << words.at(1);
+  }
 }
 
 TEST_F(ConfigOnlyCommands, AnAdapterAndWhatCannotHaveOneExcludeEachOther) {
