@@ -1,7 +1,7 @@
-// Runs the model for an engine: weights, KV cache and choice of tokens on one device. The engine decides
-// which sequences run, on which pages and until when. A backend does one forward pass after the other, in the
-// order in which they were handed over, and keeps of each sequence only its keys and values in the cache and
-// the tokens it has seen. Torch-free.
+// Runs the model for an engine: weights, KV cache and choice of tokens, on one device or spread over several
+// (split_backend.h). The engine decides which sequences run, on which pages and until when. A backend does
+// one forward pass after the other, in the order in which they were handed over, and keeps of each sequence
+// only its keys and values in the cache and the tokens it has seen. Torch-free.
 #pragma once
 
 #include <cstdint>

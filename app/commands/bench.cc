@@ -408,6 +408,10 @@ void check_comparable(const BenchOptions& options) {
       throw UsageError(fmt::format("{} runs the model without --adapter {}; leave one of them out", option,
                                    options.adapter->string()));
     }
+    if (options.device != "cpu" && parse_device(options.device).count > 1) {
+      throw UsageError(fmt::format("{} runs the model on one device, not on {}; leave one of them out",
+                                   option, options.device));
+    }
     if (options.cache_fill != "computed") {
       throw UsageError(fmt::format(
           "{} generates after prompts that it computes; leave it out, or --cache-fill random", option));

@@ -143,7 +143,7 @@ int run_devices_command(std::span<const std::string> arguments, const FindCudaDe
   OptionSet set("devices", "list the devices that models can run on here", "allot devices");
   set.flag("json", &json, "print one JSON object");
   set.text("check", &checked, "DEVICE",
-           "only test cpu, cuda or cuda:N with a tiny operation; fails when its result is wrong");
+           "only test cpu, cuda, cuda:N or cuda:A-B with a tiny operation; fails when its result is wrong");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
   if (!checked.empty()) {
     if (json) throw UsageError("--check prints a line, so it does not go with --json; give one of them");

@@ -227,6 +227,10 @@ TEST_F(ConfigOnlyCommands, BenchDecodeRefusesAPeerThatDoesOtherWork) {
       run_command({"allot", "bench", "decode", "--model", model_.string(), "--peer-vllm", "python3"});
   EXPECT_EQ(on_cpu.code, 2);
   EXPECT_THAT(on_cpu.err, Names("--peer-vllm", "--device cuda"));
+  const auto on_several = run_command({"allot", "bench", "decode", "--model", model_.string(), "--peer-vllm",
+                                       "python3", "--device", "cuda:0-1"});
+  EXPECT_EQ(on_several.code, 2);
+  EXPECT_THAT(on_several.err, Names("--peer-vllm", "one device", "cuda:0-1"));
 }
 
 // A shell stands for Python: what the script is told, and what becomes of what it prints.

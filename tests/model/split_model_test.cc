@@ -31,7 +31,6 @@ namespace {
 
 using kernels::DType;
 using kernels::Estimator;
-using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using ::testing::ThrowsMessage;
 
@@ -153,6 +152,18 @@ TEST(SplitModelOf, BiasesEverywhereIsTheWholeModel) {
   EXPECT_LE(largest_difference(dense_logits(split, ids), dense_logits(whole, ids)), 1e-4);
 }
 
+// An update is added to the elements of the whole tensor that a rank has.
+TEST(SplitModelOf, AnAdapterIsTheWholeModel) {
+  EngineOptions options = float_options();
+  options.adapter = kAdapters / "patterns";
+  Engine whole(kCheckpoints / "qwen3_rope_bias", options);
+  Engine split(kCheckpoints / "qwen3_rope_bias", options, over(3));
+  Engine base(kCheckpoints / "qwen3_rope_bias", float_options());
+  const std::vector<int32_t> ids = random_prompt(3, 50);
+  EXPECT_LE(largest_difference(dense_logits(split, ids), dense_logits(whole, ids)), 1e-4);
+  EXPECT_GT(largest_difference(dense_logits(base, ids), dense_logits(whole, ids)), 1e-2);
+}
+
 TEST(SplitModelOf, FourRanksIsTheWholeModelToo) {
   Engine whole(kTinyGsm, float_options({.estimator = Estimator::kThreshold}));
   Engine split(kTinyGsm, float_options({.estimator = Estimator::kThreshold}), over(4));
@@ -222,63 +233,6 @@ TEST(SplitVocabulary, IsSharedOutInEights) {
   EXPECT_EQ(parts(99, 4), (Parts{{0, 32}, {32, 32}, {64, 32}, {96, 3}}));
   EXPECT_EQ(parts(10, 4), (Parts{{0, 8}, {8, 2}, {10, 0}, {10, 0}}));
   EXPECT_EQ(parts(99, 1), (Parts{{0, 99}}));
-}
-
-// --- Backends that are given by the test
-
-class GivenBackend final : public Backend {
- public:
-  explicit GivenBackend(std::function<std::vector<int32_t>()> pass) : pass_(std::move(pass)) {}
-  const KvCacheShape& cache_shape() const override { return shape_; }
-  void open_slot(int32_t, std::span<const int32_t>) override {}
-  int32_t max_submitted() const override { return 1; }
-  void submit(const ForwardBatch&, const kernels::AttentionMethod&, std::span<const TokenChoice>) override {
-    tokens_ = pass_();
-  }
-  std::span<const int32_t> take() override { return tokens_; }
-  std::span<const float> logits(const ForwardBatch&, const kernels::AttentionMethod&) override { return {}; }
-  void reserve_states(int64_t) override {}
-  void keep_states(const ForwardBatch&, const kernels::AttentionMethod&, int64_t,
-                   std::span<int64_t>) override {}
-  void compare_states(int64_t, std::span<const int64_t>, int64_t,
-                      std::span<kernels::RowDivergence>) override {}
-
- private:
-  KvCacheShape shape_;
-  std::function<std::vector<int32_t>()> pass_;
-  std::vector<int32_t> tokens_;
-};
-
-std::unique_ptr<Backend> split_of(
-    std::vector<std::function<std::vector<int32_t>()>> passes, std::function<void()> abort = [] {}) {
-  SplitBackendParts parts{.threads = std::make_unique<RankThreads>(static_cast<int32_t>(passes.size())),
-                          .ranks = {},
-                          .abort = std::move(abort)};
-  for (auto& pass : passes) parts.ranks.push_back(std::make_unique<GivenBackend>(std::move(pass)));
-  return make_split_backend(std::move(parts));
-}
-
-TEST(SplitBackend, RefusesTokensThatRanksDoNotAgreeOn) {
-  const auto five = [] { return std::vector<int32_t>{5, 6, 7}; };
-  const auto backend = split_of({five, five, [] { return std::vector<int32_t>{5, 8, 7}; }});
-  backend->submit({}, {}, {});
-  EXPECT_THAT([&] { (void)backend->take(); }, ThrowsMessage<Error>(Names("rank 2", "row 1")));
-}
-
-// Without abort() this would hang.
-TEST(SplitBackend, ThatFailsOnOneRankEndsTheWaitOfOthersAndRefusesLaterPasses) {
-  ThreadGroup group(3);
-  const auto waits = [&](int32_t rank) {
-    return [&group, rank] {
-      float value = 1;
-      group.of_rank(rank).sum(&value, 1, DType::kFloat32, nullptr);
-      return std::vector<int32_t>{};
-    };
-  };
-  const auto fails = []() -> std::vector<int32_t> { throw InvalidArgument("rank 1 has no memory"); };
-  const auto backend = split_of({waits(0), fails, waits(2)}, [&] { group.abort(); });
-  EXPECT_THAT([&] { backend->submit({}, {}, {}); }, ThrowsMessage<InvalidArgument>(HasSubstr("no memory")));
-  EXPECT_THAT([&] { backend->submit({}, {}, {}); }, ThrowsMessage<Error>(HasSubstr("earlier pass")));
 }
 
 }  // namespace
