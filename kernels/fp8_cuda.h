@@ -4,7 +4,8 @@
 // A call queues one kernel on `stream`. It allocates nothing, never waits for the device and may be captured
 // in a CUDA graph. On compute capability 9.0 and newer the kernel starts while its predecessors in the stream
 // end (programmatic dependent launch). Deterministic: every row is computed by itself in a fixed order, and
-// its result depends neither on the other rows nor on their number.
+// its result does not depend on the other rows; that of fp8_matvec_cuda depends on their number in so far as
+// more than 8 are added up in another order.
 //
 // All functions throw InvalidArgument naming the value before anything is queued, CudaError when the launch
 // is refused.

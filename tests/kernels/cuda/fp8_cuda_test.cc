@@ -194,8 +194,8 @@ TEST_F(Fp8Cuda, ProductsOfAllSizesAreRoundedOnce) {
   }
 }
 
-// The order of a sum is the same for any number of rows.
-TEST_F(Fp8Cuda, ARowsBitsDoNotDependOnTheOtherRowsNorOnTheirNumber) {
+// Up to 8 rows, and more, have an order of their own.
+TEST_F(Fp8Cuda, ARowsBitsDoNotDependOnTheOtherRows) {
   constexpr int32_t kFeatures = 100, kWidth = 4112;
   const Weights weights(kFeatures, kWidth, 4);
   const Elements input = normal_rows(kMaxFp8MatvecRows * kWidth, 5);
@@ -211,7 +211,7 @@ TEST_F(Fp8Cuda, ARowsBitsDoNotDependOnTheOtherRowsNorOnTheirNumber) {
     p.out = out.data();
     fp8_matvec_cuda(p, gpu_limits(), stream_);
     const std::vector<unsigned char> bytes = out.download(stream_);
-    if (all.empty()) all = bytes;
+    if (p.rows == kMaxFp8MatvecRows || p.rows == 8) all = bytes;
     ASSERT_TRUE(std::equal(bytes.begin(), bytes.end(), all.begin())) << p.rows << " rows";
   }
 }
