@@ -89,18 +89,22 @@ DataUse read_data(JsonFields&& fields) {
 }
 
 Json generation_json(const Generation& generation) {
-  const auto& [dtype, temperature, top_p, repetition_penalty, max_new_tokens, stop] = generation;
-  return {{"dtype", kernels::name(dtype)},
-          {"temperature", temperature},
-          {"top_p", top_p},
-          {"repetition_penalty", repetition_penalty},
-          {"max_new_tokens", max_new_tokens},
-          {"stop", name(stop)}};
+  const auto& [dtype, keys, temperature, top_p, repetition_penalty, max_new_tokens, stop] = generation;
+  Json json = {{"dtype", kernels::name(dtype)}};
+  if (keys != kernels::KeyFormat::kSixteenBits) json["keys"] = kernels::name(keys);
+  json["temperature"] = temperature;
+  json["top_p"] = top_p;
+  json["repetition_penalty"] = repetition_penalty;
+  json["max_new_tokens"] = max_new_tokens;
+  json["stop"] = name(stop);
+  return json;
 }
 
 Generation read_generation(JsonFields&& fields) {
   return {
       .dtype = fields.named("dtype", kernels::parse_dtype),
+      .keys = fields.has("keys") ? fields.named("keys", kernels::parse_key_format)
+                                 : kernels::KeyFormat::kSixteenBits,
       .temperature = fields.real("temperature", 0, kMaxTemperature),
       .top_p = fields.real("top_p", kMinTopP, 1),
       .repetition_penalty = fields.real("repetition_penalty", kMinRepetitionPenalty, kMaxRepetitionPenalty),
@@ -185,6 +189,8 @@ Json full_json(const Conditions& conditions) {
   };
   name_fields("learned_on", conditions.learned_on);
   name_fields("measured_on", conditions.measured_on);
+  if (!json["generation"]["dtype"].is_null())
+    json["generation"]["keys"] = kernels::name(conditions.generation.keys);
   Json& attention = json["attention"];
   if (attention["estimator"].is_null()) return json;
   const kernels::AttentionMethod& method = conditions.attention;

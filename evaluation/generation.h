@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "kernels/estimator.h"
+#include "kernels/key_format.h"
 
 namespace allot::evaluation {
 
@@ -19,8 +20,9 @@ std::string_view name(StopRule rule);             // "eos", "answer"
 StopRule parse_stop_rule(std::string_view text);  // throws InvalidArgument naming both
 
 struct Generation {
-  kernels::DType dtype = kernels::DType::kBFloat16;  // of weights, activations and KV cache
-  double temperature = 0;                            // 0 is greedy
+  kernels::DType dtype = kernels::DType::kBFloat16;            // of weights, activations and KV cache
+  kernels::KeyFormat keys = kernels::KeyFormat::kSixteenBits;  // of the KV cache
+  double temperature = 0;                                      // 0 is greedy
   double top_p = 1;
   double repetition_penalty = 1;  // 1 is none
   int32_t max_new_tokens = 256;

@@ -26,9 +26,9 @@ RowCheck check_fields(const RotaryParams& p, const RowPlace& place) {
                     {"cos", p.cos},
                     {"sin", p.sin},
                     {"positions", p.positions},
-                    {"key_pages", p.key_pages},
                     {"value_pages", p.value_pages},
                     {"slots", p.slots}});
+    if (p.planes.high == nullptr) check.pointers({{"key_pages", p.key_pages}});
   }
   return check;
 }
@@ -78,13 +78,17 @@ void check_head_dim(const RowCheck& check, int32_t head_dim) {
 
 }  // namespace
 
+void check_split_pages(const RowCheck& check, int32_t page_size) {
+  if (page_size < kSplitBlockKeys || page_size % kSplitBlockKeys != 0)
+    check.refuse("page_size is {}; expected a multiple of {}", page_size, kSplitBlockKeys);
+}
+
 RowCheck check_fields(const StoreSplitKeysParams& p, const RowPlace& place) {
   const RowCheck check("store_split_keys", place);
   check.rows("tokens", p.tokens);
   check.size("num_kv_heads", p.num_kv_heads, 1);
   check_head_dim(check, p.head_dim);
-  if (p.page_size < kSplitBlockKeys || p.page_size % kSplitBlockKeys != 0)
-    check.refuse("page_size is {}; expected a multiple of {}", p.page_size, kSplitBlockKeys);
+  check_split_pages(check, p.page_size);
   check.size("key_stride", p.key_stride, int64_t{p.num_kv_heads} * p.head_dim);
   if (p.tokens > 0) check.pointers({{"keys", p.keys}, {"high", p.high}, {"slots", p.slots}});
   return check;

@@ -68,5 +68,7 @@ RowCheck check_fields(const DivergenceParams& params, const RowPlace& place);
 RowCheck check_fields(const StoreSplitKeysParams& params, const RowPlace& place);
 RowCheck check_fields(const SplitQueriesParams& params, const RowPlace& place);
 RowCheck check_fields(const QuantizeRowsParams& params, const RowPlace& place);
+// That pages hold whole blocks of split keys.
+void check_split_pages(const RowCheck& check, int32_t page_size);
 
 }  // namespace allot::kernels

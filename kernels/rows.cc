@@ -35,6 +35,8 @@ void check_slot(const RowCheck& check, const Params& p, int64_t token, int64_t l
 
 void check(const RotaryParams& p) {
   const RowCheck check = check_fields(p, kCpu);
+  if (p.planes.high != nullptr || p.planes.query != nullptr)
+    check.refuse("planes are set, and keys and queries are split on CUDA only; use store_split_keys");
   for (int64_t token = 0; token < p.tokens; ++token) {
     if (p.positions[token] < 0 || p.positions[token] >= p.table_rows) {
       check.refuse("token {} has position {}; the cos and sin tables have rows 0 to {}", token,

@@ -33,6 +33,14 @@ struct RmsNormParams {
 };
 void rms_norm(const RmsNormParams& params, int num_threads);
 
+// Planes of split keys and queries (split_keys.h) that rotate_and_store_cuda writes.
+struct RotaryPlanes {
+  void* high = nullptr;          // as SplitKeys::high
+  int8_t* low = nullptr;         // as SplitKeys::low; null = not stored
+  int8_t* query = nullptr;       // as SplitKeys::query; null = not written
+  float* query_units = nullptr;  // as SplitKeys::query_units; null unless `query` is set
+};
+
 // Rotary position embedding in Hugging Face's half-split convention on a fused projection, after an RMS norm
 // of each query and key head where the model has one (Qwen3), and the paged cache write:
 //   with a norm, per head:             y = x / sqrt(mean(x^2) + norm_epsilon), rounded to dtype
@@ -60,7 +68,11 @@ struct RotaryParams {
   int64_t table_rows = 0;
   const int32_t* positions = nullptr;  // [tokens] row of the table, 0 <= position < table_rows
   void* key_pages = nullptr;           // [num_pages, num_kv_heads, page_size, head_dim]
-  void* value_pages = nullptr;         // [num_pages, num_kv_heads, page_size, head_dim]
+  // On CUDA only. Where planes.high is set keys go there in place of key_pages: what store_split_keys makes
+  // of the rotated keys, rounded to dtype, to the bit. Queries are rotated in place as ever, and split, too,
+  // where planes.query is set: what split_queries makes of them.
+  RotaryPlanes planes = {};
+  void* value_pages = nullptr;  // [num_pages, num_kv_heads, page_size, head_dim]
   // [num_pages, num_kv_heads, page_size] float32 norms of the values as they are stored; null = not written
   float* value_norms = nullptr;
   int64_t num_pages = 0;

@@ -36,6 +36,7 @@ void rms_norm_cuda(const RmsNormParams& params, const DeviceLimits& limits, Cuda
 
 // slots[token] < 0: a padding row; nothing of it is read or written, not even its query. A position outside
 // the tables or a slot outside the pool: the token's query becomes NaN and nothing is stored in the cache.
+// With planes: head_dim 64 or 128, bfloat16 or float16; all pointers and the stride in multiples of 16 bytes.
 void rotate_and_store_cuda(const RotaryParams& params, const DeviceLimits& limits, CudaStream stream);
 
 // A slot outside the pool: nothing is stored.
@@ -45,6 +46,27 @@ void store_value_norms_cuda(const ValueNormsParams& params, const DeviceLimits& 
 // multiples of 16 bytes. A slot outside the pool: nothing is stored.
 void store_split_keys_cuda(const StoreSplitKeysParams& params, const DeviceLimits& limits, CudaStream stream);
 void split_queries_cuda(const SplitQueriesParams& params, const DeviceLimits& limits, CudaStream stream);
+
+// Keys of sequences from their planes to 16-bit pages of the same numbers, for kernels that read such. The
+// rotation is undone in whole numbers, and a key's elements are rounded once to float32 and once to dtype.
+struct RestoreSplitKeysParams {
+  int64_t sequences = 0;  // at most kMaxCudaBatch
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;                 // 64 or 128
+  int32_t page_size = 0;                // tokens a page holds, a multiple of kSplitBlockKeys
+  int32_t max_pages = 0;                // row length of page_table
+  int64_t num_pages = 0;                // pages in the pool
+  DType dtype = DType::kBFloat16;       // of key_pages; or float16
+  const void* high = nullptr;           // as SplitKeys::high
+  const int8_t* low = nullptr;          // as SplitKeys::low; null: its elements count as 0
+  const int32_t* page_table = nullptr;  // [sequences, max_pages]; pages outside the pool are left out
+  const int32_t* lengths = nullptr;     // [sequences] keys of each
+  // [sequences] only sequences whose budget is kDenseBudget are restored; null = all are.
+  const int32_t* budgets = nullptr;
+  void* key_pages = nullptr;  // [num_pages, num_kv_heads, page_size, head_dim], aligned to 16 bytes
+};
+void restore_split_keys_cuda(const RestoreSplitKeysParams& params, const DeviceLimits& limits,
+                             CudaStream stream);
 
 void activate_and_multiply_cuda(const ActivateAndMultiplyParams& params, const DeviceLimits& limits,
                                 CudaStream stream);

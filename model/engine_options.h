@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/key_format.h"
 #include "kernels/method.h"
 #include "model/weight_storage.h"
 
@@ -22,6 +23,9 @@ struct EngineOptions {
   kernels::DType dtype = kernels::DType::kBFloat16;  // of weights, activations and cache; logits are float32
   // Of the weights of products; 8 bits only on a CUDA device of compute capability 8.9 and newer.
   WeightStorage weights = WeightStorage::kDtype;
+  // Of the KV cache. Others than 16-bit are for CUDA devices, heads of 64 and 128, pages of a multiple of 16
+  // tokens, and estimators that have kernels for them.
+  kernels::KeyFormat keys = kernels::KeyFormat::kSixteenBits;
   kernels::AttentionMethod attention = {};
   int32_t page_size = 16;
   int32_t max_sequences = 256;  // decoded together

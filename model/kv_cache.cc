@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "kernels/split_keys.h"
 
 namespace allot::model {
 
@@ -32,10 +33,24 @@ OwnedPages PageAllocator::allocate(int64_t count) {
   return OwnedPages(*this, std::move(pages));
 }
 
+LayerKeyBytes layer_key_bytes(const KvCacheShape& shape) {
+  const int64_t vectors = layer_vectors(shape);
+  if (shape.keys == kernels::KeyFormat::kSixteenBits) return {.first = layer_value_bytes(shape)};
+  return {.first = vectors / kernels::kSplitBlockKeys * kernels::split_block_bytes(shape.head_dim),
+          .low = shape.keys == kernels::KeyFormat::kSplit ? vectors * shape.head_dim : 0};
+}
+
 int64_t kv_bytes_per_token(const KvCacheShape& shape) {
-  const int64_t of_head =
-      int64_t{2} * shape.head_dim * kernels::size_of(shape.dtype) + int64_t{sizeof(float)};
-  return of_head * shape.num_layers * shape.num_kv_heads;
+  const bool split = shape.keys != kernels::KeyFormat::kSixteenBits;
+  // A block of split keys is of several tokens, all of whose keys have the same part of it.
+  KvCacheShape block = shape;
+  block.page_size = kernels::kSplitBlockKeys;
+  block.num_pages = 1;
+  const int64_t vector = shape.head_dim * int64_t{kernels::size_of(shape.dtype)};
+  const int64_t norms = split ? 0 : shape.num_kv_heads * int64_t{sizeof(float)};
+  const int64_t of_layer =
+      layer_key_bytes(block).all() / kernels::kSplitBlockKeys + shape.num_kv_heads * vector + norms;
+  return of_layer * shape.num_layers + (split ? shape.num_kv_heads * vector : 0);
 }
 
 namespace {
@@ -62,7 +77,8 @@ KvCacheShape plan_cache(const EngineOptions& options, const ModelConfig& config,
                      .num_kv_heads = config.num_kv_heads,
                      .head_dim = config.head_dim,
                      .page_size = options.page_size,
-                     .dtype = options.dtype};
+                     .dtype = options.dtype,
+                     .keys = options.keys};
   int64_t tokens = options.cache_tokens;
   if (tokens == 0) {
     tokens = tokens_in_use(options, config);
@@ -85,7 +101,7 @@ KvCacheShape plan_cache(const EngineOptions& options, const ModelConfig& config,
 
 KvCache::KvCache(const KvCacheShape& shape)
     : shape_(shape),
-      layer_bytes_(layer_vectors(shape) * shape.head_dim * kernels::size_of(shape.dtype)),
+      layer_bytes_(layer_value_bytes(shape)),
       buffer_(layer_bytes_ * 2 * shape.num_layers),
       norms_(layer_vectors(shape) * shape.num_layers * int64_t{sizeof(float)}) {}
 

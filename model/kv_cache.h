@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/estimator.h"
+#include "kernels/key_format.h"
 #include "model/buffer.h"
 #include "model/engine_options.h"
 #include "model/model_config.h"
@@ -72,6 +73,7 @@ struct KvCacheShape {
   int32_t page_size = 0;
   int64_t num_pages = 0;
   kernels::DType dtype = kernels::DType::kFloat32;
+  kernels::KeyFormat keys = kernels::KeyFormat::kSixteenBits;
 };
 
 // Keys of a layer in all its pages, or values.
@@ -79,7 +81,21 @@ constexpr int64_t layer_vectors(const KvCacheShape& shape) {
   return shape.num_pages * shape.page_size * shape.num_kv_heads;
 }
 
-// Bytes of keys, values and the norms of the values of one token in all layers.
+// Bytes of a layer's keys in all its pages. Split ones (kernels/split_keys.h) are the blocks of high planes
+// and units and, behind them, the low planes, where the format has these.
+struct LayerKeyBytes {
+  int64_t first = 0;  // 16-bit keys, or high planes
+  int64_t low = 0;
+  int64_t all() const { return first + low; }
+};
+LayerKeyBytes layer_key_bytes(const KvCacheShape& shape);
+// And of its values.
+constexpr int64_t layer_value_bytes(const KvCacheShape& shape) {
+  return layer_vectors(shape) * shape.head_dim * kernels::size_of(shape.dtype);
+}
+
+// Bytes that the cache takes for one token: keys and values in all layers, and beside 16-bit keys the norms
+// of the values, beside split ones a 16-bit copy of the keys of one layer, for kernels that read such.
 int64_t kv_bytes_per_token(const KvCacheShape& shape);
 
 // The cache of an engine: options.cache_tokens or, when that is 0, enough for every slot to reach the model's
@@ -88,8 +104,8 @@ int64_t kv_bytes_per_token(const KvCacheShape& shape);
 KvCacheShape plan_cache(const EngineOptions& options, const ModelConfig& config,
                         std::optional<int64_t> spare_bytes);
 
-// Memory of the keys and values, [num_pages, num_kv_heads, page_size, head_dim] each per layer, and of the
-// norms of the values, float32 [num_pages, num_kv_heads, page_size] per layer.
+// Memory of the keys and values of a cache with 16-bit keys, [num_pages, num_kv_heads, page_size, head_dim]
+// each per layer, and of the norms of the values, float32 [num_pages, num_kv_heads, page_size] per layer.
 class KvCache {
  public:
   explicit KvCache(const KvCacheShape& shape);

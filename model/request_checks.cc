@@ -63,6 +63,11 @@ void check_options(const EngineOptions& options) {
         "engine options: weights {} have CUDA kernels only, and device is cpu; use weights dtype, or another device",
         name(options.weights)));
   }
+  if (options.keys != kernels::KeyFormat::kSixteenBits && options.device == "cpu") {
+    throw Unsupported(fmt::format(
+        "engine options: keys {} have CUDA kernels only, and device is cpu; use 16-bit, or another device",
+        kernels::name(options.keys)));
+  }
 }
 
 void RequestChecks::check_ids(std::span<const int32_t> ids, std::string_view what) const {

@@ -39,6 +39,11 @@ evaluation::TaskSource task_source(const wire::TaskSpec& task) {
   return {.name = task.name(), .prompt_style = task.prompt_style(), .definition = task.definition()};
 }
 
+kernels::KeyFormat key_format(const wire::GenerationSpec& generation) {
+  return generation.keys().empty() ? kernels::KeyFormat::kSixteenBits
+                                   : kernels::parse_key_format(generation.keys());
+}
+
 evaluation::Conditions conditions_of(const wire::RunSpec& spec) {
   const wire::TaskSpec& task = spec.task();
   const wire::GenerationSpec& generation = spec.generation();
@@ -58,6 +63,7 @@ evaluation::Conditions conditions_of(const wire::RunSpec& spec) {
   }
   conditions.attention = attention_method(spec.attention());
   conditions.generation = {.dtype = kernels::parse_dtype(generation.dtype()),
+                           .keys = key_format(generation),
                            .temperature = generation.temperature(),
                            .top_p = generation.top_p(),
                            .repetition_penalty = generation.repetition_penalty(),

@@ -11,6 +11,9 @@ namespace allot::worker {
 // for a name in the spec that this build does not know.
 evaluation::Conditions conditions_of(const wire::RunSpec& spec);
 
+// Format of the keys of the KV cache. Throws InvalidArgument for a name that this build does not know.
+kernels::KeyFormat key_format(const wire::GenerationSpec& generation);
+
 // What the run's task is made of.
 evaluation::TaskSource task_source(const wire::TaskSpec& task);
 

@@ -18,6 +18,7 @@
 #include "app/commands/bench_peers.h"
 #include "app/files/schedule_argument.h"
 #include "app/run/attention_options.h"
+#include "app/run/generation_options.h"
 #include "app/run/model_options.h"
 #include "base/device.h"
 #include "base/error.h"
@@ -50,6 +51,7 @@ struct BenchOptions {
   std::optional<int64_t> peer_prompts;
   std::string dtype = "both";
   std::string weights = "dtype";
+  std::string keys = "16-bit";
   int32_t samples = 8;
   std::optional<int64_t> random_weights;
   std::string attention = "both";
@@ -184,6 +186,7 @@ Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) 
   model::EngineOptions engine_options;
   engine_options.dtype = dtype;
   engine_options.weights = model::parse_weight_storage(options.weights);
+  engine_options.keys = kernels::parse_key_format(options.keys);
   engine_options.device = options.device;
   engine_options.threads = options.threads;
   engine_options.max_sequences = options.max_sequences;
@@ -334,6 +337,7 @@ nlohmann::ordered_json row_json(const Row& row, const BenchOptions& options) {
       {"adapter", options.adapter ? nlohmann::json(options.adapter->string()) : nlohmann::json()},
       {"random_weights", optional_json(options.random_weights)},
       {"dtype", row.dtype},
+      {"keys", options.keys},
       {"attention", row.attention},
       {"weights", row.weight_bytes ? nlohmann::json(options.weights) : nlohmann::json()},
       {"step_weight_bytes", optional_json(row.weight_bytes)},
@@ -428,11 +432,12 @@ void print(const std::vector<Row>& rows, const BenchOptions& options) {
     return;
   }
   std::cout << fmt::format(
-      "{} prompts of {} tokens{}, {} new tokens each, {}, on {} with {} threads, up to {} sequences at once; "
+      "{} prompts of {} tokens{}, {} new tokens each, {}, on {} with {} threads, keys {}, up to {} sequences at "
+      "once; "
       "medians of {} repetitions after {} to warm up\n",
       workload.prompts, workload.prompt_tokens,
       options.cache_fill == "random" ? " (not computed, the cache is random)" : "", workload.new_tokens,
-      sampling_text(workload.sampling), options.device, options.threads, options.max_sequences,
+      sampling_text(workload.sampling), options.device, options.threads, options.keys, options.max_sequences,
       workload.repetitions, workload.warm_ups);
   std::vector<bench::Column> columns{{"", -14},          {"dtype", -10},     {"attention", -10},
                                      {"prompts", 9},     {"seconds", 10, 3}, {"fastest..slowest", 18},
@@ -491,6 +496,7 @@ int run_bench(std::span<const std::string> arguments) {
       "dtype", &options.dtype, {"both", "float32", "bfloat16", "float16"},
       "of weights, activations and cache; both measures float32 and bfloat16, on a CUDA device bfloat16");
   declare_weights_option(&set, &options.weights);
+  declare_keys_option(&set, &options.keys);
   set.integer("prompts", &options.workload.prompts, 1, 1 << 20, "N", "sequences in all");
   set.integer("prompt-tokens", &options.workload.prompt_tokens, 1, 1 << 20, "N", "length of each prompt");
   set.integer("new-tokens", &options.workload.new_tokens, 1, 1 << 20, "N", "length of each reply");

@@ -1,4 +1,5 @@
 // allot bench attention: allot's CUDA kernels beside the exact attention of PyTorch, in one process.
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <iostream>
@@ -35,8 +36,7 @@ int run_bench_attention(std::span<const std::string> arguments) {
   set.suggest("estimators", kernels::estimator_names(true));
   set.text(
       "keys", &keys, "FORMAT,...",
-      "keys of allot's sampling kernels: 16-bit, split (two planes of 8 bits, the low one read for the rows "
-      "drawn), high (one plane); a row for each");
+      fmt::format("keys of allot's sampling kernels: {}; a row for each", kernels::kKeyFormatsHelp).c_str());
   set.choice("layout", &layout, {"paged", "contiguous", "both"},
              "cache of allot's kernels: shuffled pages, one page a sequence, or a row for each");
   set.integer("page-size", &workload.page_size, 16, 1 << 20, "TOKENS", "tokens of a page, a multiple of 16");

@@ -10,6 +10,7 @@
 
 #include "app/cli/command.h"
 #include "app/files/schedule_argument.h"
+#include "app/run/generation_options.h"
 #include "app/run/model_options.h"
 #include "app/scoring/scoring.h"
 #include "base/error.h"
@@ -62,6 +63,7 @@ int run_logits(std::span<const std::string> arguments) {
   std::string schedule = "dense";
   std::string dtype = "float32";
   std::string weights = "dtype";
+  std::string keys = "16-bit";
   kernels::AttentionMethod method;
   int64_t seed = 0;
   int64_t question = 0;
@@ -82,6 +84,7 @@ int run_logits(std::span<const std::string> arguments) {
   declare_estimator_options(&set, &method, EstimatorChoice::kAny);
   set.choice("dtype", &dtype, {"float32", "bfloat16", "float16"}, "dtype of weights and activations");
   declare_weights_option(&set, &weights);
+  declare_keys_option(&set, &keys);
   set.integer("seed", &seed, 0, std::numeric_limits<uint32_t>::max(), "N", "seed of the attention samples");
   set.integer("question", &question, 0, std::numeric_limits<uint32_t>::max(), "N",
               "number of the question whose samples are drawn");
@@ -111,6 +114,7 @@ int run_logits(std::span<const std::string> arguments) {
       model);
   options.dtype = kernels::parse_dtype(dtype);
   options.weights = model::parse_weight_storage(weights);
+  options.keys = kernels::parse_key_format(keys);
   options.attention = method;
   options.max_sequences = 1;
   options.device = device;

@@ -29,10 +29,18 @@ std::string defaults(const std::string& task, Value evaluation::Generation::*fie
 
 }  // namespace
 
+void declare_keys_option(OptionSet* set, std::string* keys) {
+  set->choice("keys", keys, kernels::key_format_names(),
+              fmt::format("keys of the KV cache: {}; the last two on a CUDA device alone, with {}",
+                          kernels::kKeyFormatsHelp, "iid, strat, sys or threshold")
+                  .c_str());
+}
+
 void declare_generation_options(OptionSet* set, GenerationOptions* options, const std::string& task) {
   using evaluation::Generation;
   set->choice("dtype", &options->dtype, {"bfloat16", "float32", "float16"},
               "weights, activations and KV cache");
+  declare_keys_option(set, &options->keys);
   set->real("temperature", &options->temperature, 0, evaluation::kMaxTemperature, "T",
             ("sampling temperature, 0 is greedy; " + defaults(task, &Generation::temperature)).c_str());
   set->real("top-p", &options->top_p, evaluation::kMinTopP, 1, "P",
@@ -51,6 +59,7 @@ void declare_generation_options(OptionSet* set, GenerationOptions* options, cons
 evaluation::Generation resolve(const GenerationOptions& options, const evaluation::Task& task) {
   evaluation::Generation generation = task.generation_defaults();
   generation.dtype = kernels::parse_dtype(options.dtype);
+  generation.keys = kernels::parse_key_format(options.keys);
   generation.temperature = options.temperature.value_or(generation.temperature);
   generation.top_p = options.top_p.value_or(generation.top_p);
   generation.repetition_penalty = options.repetition_penalty.value_or(generation.repetition_penalty);
@@ -60,6 +69,7 @@ evaluation::Generation resolve(const GenerationOptions& options, const evaluatio
 
 GenerationOptions options_of(const evaluation::Generation& generation) {
   return {.dtype = std::string(kernels::name(generation.dtype)),
+          .keys = std::string(kernels::name(generation.keys)),
           .temperature = generation.temperature,
           .top_p = generation.top_p,
           .repetition_penalty = generation.repetition_penalty,

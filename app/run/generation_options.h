@@ -15,6 +15,7 @@ namespace allot::app {
 // As given; empty fields take the task's default.
 struct GenerationOptions {
   std::string dtype = "bfloat16";
+  std::string keys = "16-bit";
   std::optional<double> temperature;
   std::optional<double> top_p;
   std::optional<double> repetition_penalty;
@@ -23,6 +24,9 @@ struct GenerationOptions {
 
 // Declares the options above. --help shows their defaults under each prompt style of `task`.
 void declare_generation_options(OptionSet* set, GenerationOptions* options, const std::string& task);
+
+// --keys, of a KV cache, for every command that makes an engine.
+void declare_keys_option(OptionSet* set, std::string* keys);
 
 // The given values, and the defaults of `task` for the rest. The stop rule is the task's.
 evaluation::Generation resolve(const GenerationOptions& options, const evaluation::Task& task);

@@ -148,6 +148,8 @@ std::string new_run_id() {
 
 void set_generation(const evaluation::Generation& generation, wire::GenerationSpec* spec) {
   spec->set_dtype(std::string(kernels::name(generation.dtype)));
+  if (generation.keys != kernels::KeyFormat::kSixteenBits)
+    spec->set_keys(std::string(kernels::name(generation.keys)));
   spec->set_temperature(generation.temperature);
   spec->set_top_p(generation.top_p);
   spec->set_repetition_penalty(generation.repetition_penalty);

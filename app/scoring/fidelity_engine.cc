@@ -17,6 +17,7 @@ model::EngineOptions fidelity_engine_options(const FidelityPlan& plan) {
   engine.adapter = plan.options.adapter;
   engine.dtype = plan.conditions.generation.dtype;
   engine.weights = model::parse_weight_storage(plan.options.weights);
+  engine.keys = plan.conditions.generation.keys;
   engine.attention = plan.conditions.attention;
   engine.prefill_chunk_tokens = plan.options.prefill_chunk;
   engine.threads = plan.options.threads;

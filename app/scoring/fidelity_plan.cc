@@ -8,6 +8,7 @@
 #include <limits>
 #include <string_view>
 
+#include "app/run/generation_options.h"
 #include "app/run/grader_option.h"
 #include "app/run/model_options.h"
 #include "base/error.h"
@@ -135,6 +136,7 @@ void declare_text_options(OptionSet* set, FidelityPlanOptions* options) {
                "tokens of a text of --text that are its prompt in modes decode and reply; default 1");
   set->choice("dtype", &options->dtype, {"bfloat16", "float32", "float16"},
               "weights, activations and KV cache");
+  declare_keys_option(set, &options->keys);
   set->integer("seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N",
                "seed of all random draws");
   set->device(&options->device);
@@ -202,6 +204,7 @@ void add_texts(FidelityPlanOptions* options, FidelityPlan* plan) {
   if (options->limit > 0) plan->texts.resize(static_cast<size_t>(options->limit));
   plan->conditions.measured_on->questions = std::ssize(plan->texts);
   plan->conditions.generation.dtype = kernels::parse_dtype(options->dtype);
+  plan->conditions.generation.keys = kernels::parse_key_format(options->keys);
   for (const char* field : {"temperature", "top_p", "repetition_penalty", "max_new_tokens", "stop"})
     plan->conditions.unknown.insert(std::string("generation.") + field);
   plan->conditions.seed = static_cast<uint32_t>(options->seed);
@@ -244,7 +247,9 @@ std::string describe(const FidelityPlan& plan) {
           : fmt::format("{} texts of {}", plan.texts.size(), options.text.string());
   const std::string dtype =
       options.weights == "dtype" ? options.dtype : options.dtype + ", weights " + options.weights;
-  return fmt::format("conditions: {}; {}; mode {}; scores {}; seed {}; on {}\n", texts, dtype, options.mode,
+  const bool usual_keys = plan.conditions.generation.keys == kernels::KeyFormat::kSixteenBits;
+  return fmt::format("conditions: {}; {}{}; mode {}; scores {}; seed {}; on {}\n", texts, dtype,
+                     usual_keys ? "" : ", keys " + options.keys, options.mode,
                      kernels::describe_scores(options.attention), options.seed, options.device) +
          unit_line(options.attention, plan.conditions.model);
 }

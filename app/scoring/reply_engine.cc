@@ -13,6 +13,7 @@ model::EngineOptions engine_options(const ReplyOptions& options, const evaluatio
   engine.adapter = options.adapter;
   engine.dtype = conditions.generation.dtype;
   engine.weights = model::parse_weight_storage(options.weights);
+  engine.keys = conditions.generation.keys;
   engine.attention = conditions.attention;
   engine.max_sequences = options.max_sequences;
   engine.device = options.device;

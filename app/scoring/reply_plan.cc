@@ -64,7 +64,8 @@ bool is_of_its_task(const ConditionsSource& source, const OptionSet& set) {
 // What a task decides where nothing is said: how it asks, and how replies to it are generated.
 bool follows_from_task(const ConditionOption& one) {
   return one.option == "prompt-style" ||
-         (one.field.starts_with("/generation/") && one.field != "/generation/dtype");
+         (one.field.starts_with("/generation/") && one.field != "/generation/dtype" &&
+          one.field != "/generation/keys");
 }
 
 }  // namespace

@@ -203,7 +203,7 @@ class ShapeRun {
     row.engine = "allot";
     row.kernel = kernels::name(estimator);
     row.cache = layout.name;
-    if (keys != KeyFormat::kSixteenBits) row.cache += fmt::format(", keys {}", name(keys));
+    if (keys != KeyFormat::kSixteenBits) row.cache += fmt::format(", keys {}", kernels::name(keys));
     const bool is_exact = !kernels::row_of(estimator).samples;
     if (!is_exact) {
       row.fewest_samples = shape_.fewest_samples;

@@ -117,11 +117,11 @@ std::vector<kernels::Estimator> select_estimators(std::string_view names) {
 std::vector<KeyFormat> select_key_formats(std::string_view names) {
   std::vector<KeyFormat> selected;
   for (const std::string_view name : split(names)) {
-    const auto* const format = std::ranges::find(kKeyFormats, name);
-    if (format == std::end(kKeyFormats))
-      throw UsageError(
-          fmt::format("--keys: there is no format \"{}\"; known are {}", name, fmt::join(kKeyFormats, ", ")));
-    selected.push_back(static_cast<KeyFormat>(format - std::begin(kKeyFormats)));
+    try {
+      selected.push_back(kernels::parse_key_format(name));
+    } catch (const InvalidArgument& error) {
+      throw UsageError(std::string("--keys: ") + error.what());
+    }
   }
   return selected;
 }

@@ -7,9 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/key_format.h"
 #include "kernels/method.h"
 
 namespace allot::bench::attention {
+
+using kernels::KeyFormat;
 
 struct Shape {
   std::string name;
@@ -24,17 +27,6 @@ struct Shape {
 
   bool ragged() const { return shortest != longest; }
 };
-
-// How the keys of a launch are stored.
-enum class KeyFormat : uint8_t {
-  kSixteenBits,
-  kSplit,     // in two planes of 8 bits, the low one of which is read for the rows drawn
-  kHighPlane  // in one plane of 8 bits
-};
-inline constexpr std::string_view kKeyFormats[] = {"16-bit", "split", "high"};
-constexpr std::string_view name(KeyFormat format) {
-  return kKeyFormats[static_cast<size_t>(format)];
-}
 
 // The shapes that docs/internals/kernels.md reports, in its order.
 std::vector<Shape> standard_shapes();

@@ -20,12 +20,17 @@ int32_t tile_queries(const AttentionParams& p) {
   return p.split.high == nullptr ? 8 : 4;
 }
 
+// Columns for one query of every head.
+int32_t decode_column_tiles(const AttentionParams& p) {
+  return p.num_q_heads / p.num_kv_heads <= 8 ? 1 : 2;
+}
+
 // Columns for one query of every head in decode; as wide as registers allow in prefill, where a wider product
 // reads the keys less often.
 int32_t choose_column_tiles(const AttentionParams& p, ScoreStage stage, bool decode) {
   const int32_t group = p.num_q_heads / p.num_kv_heads;
   if (p.split.high != nullptr) return group <= 4 ? 1 : group <= 8 ? 2 : 4;
-  if (decode) return group <= 8 ? 1 : 2;
+  if (decode) return decode_column_tiles(p);
   return p.head_dim <= 128 && stage == ScoreStage::kExact ? 4 : 2;
 }
 
@@ -168,7 +173,19 @@ ScorePlan plan_scores(const AttentionParams& p, ScoreStage stage, const Plan& la
   return plan;
 }
 
+// Where the index of thousands of sequences leaves too little shared memory, the other kernels serve them
+// all.
+ScorePlan plan_exact_decode(const AttentionParams& p, const DeviceLimits& limits) {
+  const int32_t column_tiles = decode_column_tiles(p);
+  const ScorePlan plan = plan_blocks(p, exact_decode_kernel(p, column_tiles), column_tiles, limits);
+  return plan.shared_bytes > limits.shared_bytes_per_block ? ScorePlan{} : plan;
+}
+
 }  // namespace
+
+bool has_exact_decode(const AttentionParams& p, const DeviceLimits& limits) {
+  return plan_exact_decode(p, limits).warps > 0;
+}
 
 Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits) {
   using enum Workers;
@@ -250,10 +267,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   const bool some_dense = bounds.any_dense && p.budgets != nullptr;
   const bool every_dense = !row_of(p.method.estimator).samples && stage == ScoreStage::kExact;
   if (some_dense || every_dense) {
-    const int32_t column_tiles = choose_column_tiles(p, ScoreStage::kExact, true);
-    plan.exact_decode = plan_blocks(p, exact_decode_kernel(p, column_tiles), column_tiles, limits);
-    // Where the index of thousands of sequences leaves too little shared memory, the others serve them all.
-    if (plan.exact_decode.shared_bytes > limits.shared_bytes_per_block) plan.exact_decode = {};
+    plan.exact_decode = plan_exact_decode(p, limits);
     plan.exact_alone = plan.one_query_each && every_dense && plan.exact_decode.warps > 0;
   }
   plan.dense_left = some_dense && !(plan.one_query_each && plan.exact_decode.warps > 0);

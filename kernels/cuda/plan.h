@@ -71,6 +71,8 @@ inline ScoreUse score_use(const Plan& plan) {
 // The kernels that serve a launch.
 ScoreKernel score_kernel(const AttentionParams& params, ScoreStage stage, int32_t column_tiles, ScoreUse use);
 ScoreKernel exact_decode_kernel(const AttentionParams& params, int32_t column_tiles);
+// Whether the device has room for it beside the index of the launch's sequences.
+bool has_exact_decode(const AttentionParams& params, const DeviceLimits& limits);
 ValueKernel dense_kernel(DType dtype, int32_t head_dim, Workers workers);
 ValueKernel value_kernel(const AttentionParams& params, Workers workers);
 

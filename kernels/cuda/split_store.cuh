@@ -59,4 +59,116 @@ __device__ __forceinline__ SplitEight split_eight(float (&x)[8], int lane) {
   return {{high[0], high[1]}, {low[0], low[1]}, units.unit};
 }
 
+// The same of a vector whose lanes have eight elements of its lower and eight of its upper half each.
+struct SplitHalves {
+  uint2 high[2];
+  uint2 low[2];
+  float unit;
+};
+
+// Lane `lane` of the kHeadDim / 16 that share a vector has those from 8 * lane on of either half. All lanes
+// of the vector call it; others of the warp need not.
+template <int kHeadDim>
+__device__ __forceinline__ SplitHalves split_halves(float (&lower)[8], float (&upper)[8], int lane) {
+  static_assert(can_split(kHeadDim));
+  constexpr int kLanes = kHeadDim / 16;
+  const uint32_t these = (kFullWarp >> (32 - kLanes)) << (threadIdx.x % 32 / kLanes * kLanes);
+  const auto of_lane = [&](float(&x)[8], int first) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = rotation_negates(first + 8 * lane + i) ? -x[i] : x[i];
+#pragma unroll
+    for (int stride = 1; stride < 8; stride *= 2) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if ((i & stride) != 0) continue;
+        const float a = x[i], b = x[i + stride];
+        x[i] = a + b;
+        x[i + stride] = a - b;
+      }
+    }
+#pragma unroll
+    for (int stride = 1; stride < kLanes; stride *= 2) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float other = __shfl_xor_sync(these, x[i], stride);
+        x[i] = (lane & stride) == 0 ? x[i] + other : other - x[i];
+      }
+    }
+  };
+  of_lane(lower, 0);
+  of_lane(upper, kHeadDim / 2);
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float a = lower[i], b = upper[i];
+    lower[i] = a + b;
+    upper[i] = a - b;
+    largest = larger_magnitude(larger_magnitude(largest, lower[i]), upper[i]);
+  }
+#pragma unroll
+  for (int stride = 1; stride < kLanes; stride *= 2)
+    largest = larger_magnitude(largest, __shfl_xor_sync(these, largest, stride));
+  const SplitUnits units = split_units(largest);
+  const auto planes_of = [&](const float(&x)[8], uint2& high, uint2& low) {
+    uint32_t high_words[2] = {}, low_words[2] = {};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const SplitElement element = split_element(x[i], units);
+      high_words[i / 4] |= uint32_t{static_cast<uint8_t>(element.high)} << (i % 4 * 8);
+      low_words[i / 4] |= uint32_t{static_cast<uint8_t>(element.low)} << (i % 4 * 8);
+    }
+    high = {high_words[0], high_words[1]};
+    low = {low_words[0], low_words[1]};
+  };
+  SplitHalves halves;
+  planes_of(lower, halves.high[0], halves.low[0]);
+  planes_of(upper, halves.high[1], halves.low[1]);
+  halves.unit = units.unit;
+  return halves;
+}
+
+// Eight elements of a key from its planes, before their rounding. Lane `lane` of the kHeadDim / 8 that share
+// the key has those from 8 * lane on; all of them call it, others of the warp need not. The rotation is
+// undone on the whole numbers, whose sums are below 2^24, so that the one rounding here is that of their
+// product with the unit.
+template <int kHeadDim>
+__device__ __forceinline__ void restore_eight(const uint2& high, const uint2& low, float unit, int lane,
+                                              float (&x)[8]) {
+  static_assert(can_split(kHeadDim) && kHeadDim <= 256);
+  constexpr int kLanes = kHeadDim / 8;
+  const uint32_t these =
+      kLanes == 32 ? kFullWarp : (kFullWarp >> (32 - kLanes)) << (threadIdx.x % 32 / kLanes * kLanes);
+  const uint32_t high_words[2] = {high.x, high.y}, low_words[2] = {low.x, low.y};
+  int32_t fixed[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    fixed[i] = 256 * static_cast<int8_t>(high_words[i / 4] >> (i % 4 * 8)) +
+               static_cast<int8_t>(low_words[i / 4] >> (i % 4 * 8));
+  }
+#pragma unroll
+  for (int stride = 1; stride < 8; stride *= 2) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if ((i & stride) != 0) continue;
+      const int32_t a = fixed[i], b = fixed[i + stride];
+      fixed[i] = a + b;
+      fixed[i + stride] = a - b;
+    }
+  }
+#pragma unroll
+  for (int stride = 1; stride < kLanes; stride *= 2) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int32_t other = __shfl_xor_sync(these, fixed[i], stride);
+      fixed[i] = (lane & stride) == 0 ? fixed[i] + other : other - fixed[i];
+    }
+  }
+  const float factor = unit / (256 * kHeadDim);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float element = static_cast<float>(fixed[i]) * factor;
+    x[i] = rotation_negates(8 * lane + i) ? -element : element;
+  }
+}
+
 }  // namespace allot::kernels::cuda

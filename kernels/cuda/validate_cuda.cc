@@ -142,7 +142,7 @@ void check_estimation(const AttentionParams& p) {
 }
 
 // What of a launch with split keys has no kernel.
-void check_split(const AttentionParams& p, const LaunchBounds& b) {
+void check_split(const AttentionParams& p, const LaunchBounds& b, const DeviceLimits& limits) {
   if (p.split.high == nullptr) {
     if (p.split.low != nullptr) refuse("split.low is set without split.high");
     return;
@@ -161,7 +161,12 @@ void check_split(const AttentionParams& p, const LaunchBounds& b) {
     unsupported("{} queries of {} sequences have no kernel for split keys; each sequence must have one",
                 b.num_queries, p.batch);
   }
-  if (b.any_dense) unsupported("exact attention has no kernel for split keys; any_dense must not be set");
+  if (b.num_queries > 0 && b.any_dense && !cuda::has_exact_decode(p, limits)) {
+    unsupported(
+        "exact attention of some of {} sequences beside split keys does not fit the device's {} bytes "
+        "of shared memory a block; launch fewer sequences together",
+        p.batch, limits.shared_bytes_per_block);
+  }
 }
 
 // Checks everything that a plan depends on.
@@ -170,7 +175,7 @@ void check_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devi
   check_support(p, limits);
   check_bounds(p, bounds);
   check_estimation(p);
-  check_split(p, bounds);
+  check_split(p, bounds, limits);
 }
 
 }  // namespace
@@ -178,10 +183,11 @@ void check_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devi
 void validate_cuda(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits) {
   check_plan(p, bounds, limits);
   if (bounds.num_queries == 0) return;
-  if (p.split.high == nullptr) {
+  if (p.split.high == nullptr || bounds.any_dense) {
     check_pointer(p.query, "query", 16);
     check_pointer(p.key_pages, "key_pages", 16);
-  } else {
+  }
+  if (p.split.high != nullptr) {
     check_pointer(p.split.high, "split.high", 16);
     if (p.split.low != nullptr) check_pointer(p.split.low, "split.low", 16);
     check_pointer(p.split.query, "split.query", 16);

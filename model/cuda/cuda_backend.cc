@@ -196,7 +196,8 @@ KvCacheShape CudaBackend::choose_cache(const EngineOptions& options) const {
   const double of_token = static_cast<double>(kv_bytes_per_token({.num_layers = config_.num_layers,
                                                                   .num_kv_heads = config_.num_kv_heads,
                                                                   .head_dim = config_.head_dim,
-                                                                  .dtype = dtype_}));
+                                                                  .dtype = dtype_,
+                                                                  .keys = options.keys}));
   const double share = of_token / (of_token + 4.0 * config_.num_q_heads);
   const KvCacheShape shape =
       plan_cache(options, config_, static_cast<int64_t>(share * static_cast<double>(left)));
@@ -238,7 +239,8 @@ PassPlan CudaBackend::plan_of(const ForwardBatch& batch, bool decode) const {
     plan.modes.push_back(attention_mode(batch, layer));
   plan.decode = decode;
   plan.shape.num_layers = config_.num_layers;
-  if (plan.has(AttentionMode::kSampled) || plan.has(AttentionMode::kMixed)) {
+  const bool samples = plan.has(AttentionMode::kSampled) || plan.has(AttentionMode::kMixed);
+  if (samples) {
     plan.max_budget = bound(*std::ranges::max_element(batch.budgets), kLeastBudget);
   }
   if (plan.decode) {
@@ -258,6 +260,9 @@ PassPlan CudaBackend::plan_of(const ForwardBatch& batch, bool decode) const {
     const int64_t queries = batch.query_start[b + 1] - batch.query_start[b];
     plan.max_queries = std::max(plan.max_queries, static_cast<int32_t>(queries));
   }
+  const bool one_query_each = plan.queries == plan.shape.sequences && plan.max_queries == 1;
+  if (cache_shape().keys != kernels::KeyFormat::kSixteenBits && samples && !one_query_each)
+    plan.shape.apart = plan.queries;
   return plan;
 }
 
@@ -400,7 +405,10 @@ void CudaBackend::keep_states(const ForwardBatch& batch, const kernels::Attentio
                               int64_t first_state, std::span<int64_t> rows_read) {
   const DeviceChoice choice(device_number_);
   PassPlan plan = plan_of(batch, /*decode=*/false);
-  const auto counted_bytes = static_cast<int64_t>(rows_read.size_bytes());
+  // By sequence, or by query where these are apart.
+  std::vector<int64_t> counted(
+      rows_read.empty() ? 0 : static_cast<size_t>(std::max<int64_t>(batch.batch(), plan.shape.apart)));
+  const auto counted_bytes = static_cast<int64_t>(counted.size() * sizeof(int64_t));
   if (counted_bytes > 0) {
     grow(&rows_read_, counted_bytes);
     check(cudaMemsetAsync(rows_read_.data(), 0, counted_bytes, stream_.get()), "cudaMemsetAsync");
@@ -414,14 +422,18 @@ void CudaBackend::keep_states(const ForwardBatch& batch, const kernels::Attentio
                           cudaMemcpyDeviceToDevice, stream_.get()),
           "cudaMemcpyAsync");
   }
-  std::vector<int64_t> counted(rows_read.size());
   if (counted_bytes > 0) {
     check(cudaMemcpyAsync(counted.data(), rows_read_.data(), counted_bytes, cudaMemcpyDeviceToHost,
                           stream_.get()),
           "cudaMemcpyAsync");
   }
   decoder_.check(stream_.get());
-  for (size_t i = 0; i < counted.size(); ++i) rows_read[i] += counted[i];
+  for (int64_t b = 0; b < std::ssize(rows_read); ++b) {
+    const auto of = [&](int64_t i) {
+      return counted.begin() + (plan.shape.apart > 0 ? batch.query_start[i] : i);
+    };
+    rows_read[b] = std::accumulate(of(b), of(b + 1), rows_read[b]);
+  }
 }
 
 void CudaBackend::compare_states(int64_t dense, std::span<const int64_t> sampled, int64_t rows,
@@ -483,6 +495,14 @@ void check_attention(const ModelConfig& config, const EngineOptions& options,
                                   .method = options.attention,
                                   .budgets = reinterpret_cast<const int32_t*>(nowhere),
                                   .draws = reinterpret_cast<const kernels::SequenceDraws*>(nowhere)};
+  if (options.keys != kernels::KeyFormat::kSixteenBits) {
+    const auto* const plane = reinterpret_cast<const int8_t*>(nowhere);
+    params.value_norms = nullptr;
+    params.split = {.high = nowhere,
+                    .low = options.keys == kernels::KeyFormat::kSplit ? plane : nullptr,
+                    .query = plane,
+                    .query_units = reinterpret_cast<const float*>(nowhere)};
+  }
   kernels::validate_cuda(params, {.num_queries = 1, .max_length = 1, .max_budget = 1}, limits);
 }
 
@@ -528,10 +548,13 @@ std::unique_ptr<Backend> make_cuda_backend(const WeightsSource& source, const Mo
   }
   const auto ranks = static_cast<int32_t>(devices.size());
   check_split(config, options.attention, ranks);
-  if (options.weights != WeightStorage::kDtype && ranks > 1)
+  if (ranks > 1 &&
+      (options.weights != WeightStorage::kDtype || options.keys != kernels::KeyFormat::kSixteenBits)) {
     throw Unsupported(fmt::format(
-        "engine options: weights {} are for a model on one GPU, and this one is on {}; use weights dtype",
-        name(options.weights), ranks));
+        "engine options: weights {} and keys {} for a model on {} GPUs; one on several has weights dtype and keys {}",
+        name(options.weights), kernels::name(options.keys), ranks,
+        kernels::name(kernels::KeyFormat::kSixteenBits)));
+  }
   const ModelConfig of_rank = config_of_rank(config, ranks);
   for (const int device : devices) {
     const kernels::DeviceLimits limits = kernels::device_limits(device);

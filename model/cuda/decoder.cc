@@ -81,30 +81,68 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, DeviceWeights weights, kerne
 
 void CudaDecoder::make_cache(const KvCacheShape& shape) {
   cache_shape_ = shape;
-  cache_layer_bytes_ = layer_vectors(shape) * shape.head_dim * kernels::size_of(shape.dtype);
-  cache_ = DeviceBuffer(2 * shape.num_layers * cache_layer_bytes_);
-  norms_ = DeviceBuffer(shape.num_layers * layer_vectors(shape) * int64_t{sizeof(float)});
+  value_offset_ = layer_key_bytes(shape).all();
+  cache_layer_bytes_ = value_offset_ + layer_value_bytes(shape);
+  cache_ = DeviceBuffer(shape.num_layers * cache_layer_bytes_);
+  if (!splits_keys()) {
+    norms_ = DeviceBuffer(shape.num_layers * layer_vectors(shape) * int64_t{sizeof(float)});
+    return;
+  }
+  restored_keys_ = DeviceBuffer(layer_value_bytes(shape));
+  query_planes_ = DeviceBuffer(limits_.rows * 2 * q_width_);
+  query_units_ = DeviceBuffer(limits_.rows * config_.num_q_heads * int64_t{sizeof(float)});
+}
+
+int8_t* CudaDecoder::low_planes(int32_t layer) const {
+  const LayerKeyBytes bytes = layer_key_bytes(cache_shape_);
+  return bytes.low == 0 ? nullptr : reinterpret_cast<int8_t*>(keys(layer) + bytes.first);
+}
+
+float* CudaDecoder::value_norms(int32_t layer) const {
+  return splits_keys() ? nullptr : norms_.as<float>() + layer_vectors(cache_shape_) * layer;
 }
 
 void CudaDecoder::fill_cache_at_random(cudaStream_t stream) {
   fill_random_cuda(random_tensor(/*seed=*/0, "kv_cache", 1), 0,
                    cache_.size() / static_cast<int64_t>(kernels::size_of(dtype_)), dtype_, cache_.data(),
                    stream);
+  if (splits_keys()) {
+    // Units are no random bits, which may be those of infinity.
+    const auto block = static_cast<size_t>(kernels::split_block_bytes(cache_shape_.head_dim));
+    const int64_t units = kernels::split_unit_offset(cache_shape_.head_dim, 0);
+    for (int32_t layer = 0; layer < cache_shape_.num_layers; ++layer) {
+      cuda::check(cudaMemset2DAsync(
+                      keys(layer) + units, block, 0x3C, block - static_cast<size_t>(units),
+                      static_cast<size_t>(layer_vectors(cache_shape_) / kernels::kSplitBlockKeys), stream),
+                  "cudaMemset2DAsync");
+    }
+    return;
+  }
   // Some length for every value, 0.75.
   cuda::check(cudaMemsetAsync(norms_.data(), 0x3F, norms_.size(), stream), "cudaMemsetAsync");
 }
 
-kernels::LaunchBounds CudaDecoder::bounds_of(const PassPlan& plan, AttentionMode mode) {
-  return {.num_queries = plan.queries,
-          .max_queries = plan.max_queries,
-          .max_length = plan.max_length,
-          .max_budget = plan.max_budget,
-          .any_dense = mode == AttentionMode::kMixed};
+int64_t CudaDecoder::queries_together(const PassPlan& plan) const {
+  // Workspace of a query, mostly: 2 bytes a key and query head, as much again for statistics and sums of
+  // parts, and tables of the rows that its groups have read.
+  const int64_t bytes =
+      int64_t{plan.max_length} * (int64_t{4} * config_.num_q_heads +
+                                  (plan.rows_read == nullptr ? 0 : int64_t{16} * config_.num_kv_heads));
+  constexpr int64_t kBytes = int64_t{256} << 20;
+  constexpr int64_t kMost = 2048;  // that leave a kernel all its warps
+  return std::min(plan.shape.apart, std::clamp<int64_t>(kBytes / bytes, 16, kMost));
 }
 
-kernels::AttentionParams CudaDecoder::attention_params(const PassPlan& plan, AttentionMode mode,
-                                                       const kernels::AttentionMethod& method) const {
-  kernels::AttentionParams params{.batch = plan.shape.sequences,
+CudaDecoder::AttentionLaunch CudaDecoder::attention_launch(const PassPlan& plan, AttentionMode mode,
+                                                           const kernels::AttentionMethod& method) const {
+  const bool samples = mode != AttentionMode::kDense;
+  const bool apart = samples && plan.shape.apart > 0;
+  const kernels::LaunchBounds bounds{.num_queries = apart ? queries_together(plan) : plan.queries,
+                                     .max_queries = apart ? 1 : plan.max_queries,
+                                     .max_length = plan.max_length,
+                                     .max_budget = plan.max_budget,
+                                     .any_dense = mode == AttentionMode::kMixed};
+  kernels::AttentionParams params{.batch = apart ? bounds.num_queries : plan.shape.sequences,
                                   .num_q_heads = config_.num_q_heads,
                                   .num_kv_heads = config_.num_kv_heads,
                                   .head_dim = config_.head_dim,
@@ -115,22 +153,28 @@ kernels::AttentionParams CudaDecoder::attention_params(const PassPlan& plan, Att
                                   .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
                                   .query = qkv_.data(),
                                   .query_stride = qkv_width_,
-                                  .key_pages = cache_.data(),
-                                  .value_pages = cache_.data(),
-                                  .value_norms = norms_.as<float>(),
+                                  .key_pages = sixteen_bit_keys(0),
+                                  .value_pages = values(0),
+                                  .value_norms = value_norms(0),
                                   .out = attended_.data(),
                                   .first_head = rank_.split.rank * config_.num_q_heads,
                                   .rows_read = plan.rows_read};
-  if (mode != AttentionMode::kDense) params.method = method;
-  return params;
+  if (samples) params.method = method;
+  if (samples && splits_keys()) {
+    params.split = {.high = keys(0),
+                    .low = low_planes(0),
+                    .query = query_planes_.as<int8_t>(),
+                    .query_units = query_units_.as<float>()};
+  }
+  return {params, bounds};
 }
 
 int64_t CudaDecoder::attention_bytes(const PassPlan& plan, const kernels::AttentionMethod& method) const {
   size_t bytes = 0;
   for (const AttentionMode mode : {AttentionMode::kDense, AttentionMode::kSampled, AttentionMode::kMixed}) {
     if (!plan.has(mode)) continue;
-    bytes = std::max(bytes, kernels::cuda_workspace_bytes(attention_params(plan, mode, method),
-                                                          bounds_of(plan, mode), device_));
+    const AttentionLaunch launch = attention_launch(plan, mode, method);
+    bytes = std::max(bytes, kernels::cuda_workspace_bytes(launch.params, launch.bounds, device_));
   }
   return static_cast<int64_t>(bytes);
 }
@@ -237,9 +281,8 @@ void CudaDecoder::tune(int64_t rows, cudaStream_t stream) {
 
 void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
                          const kernels::AttentionMethod& method, cudaStream_t stream) {
-  const AttentionMode mode = plan.modes[layer];
-  kernels::AttentionParams params = attention_params(plan, mode, method);
-  params.key_pages = keys(layer);
+  auto [params, bounds] = attention_launch(plan, plan.modes[layer], method);
+  params.key_pages = sixteen_bit_keys(layer);
   params.value_pages = values(layer);
   params.value_norms = value_norms(layer);
   params.page_table = arrays.page_table;
@@ -248,7 +291,45 @@ void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& 
   params.budgets = arrays.budgets + layer * plan.shape.sequences;
   params.draws = arrays.draws;
   params.layer = static_cast<uint32_t>(layer);
-  kernels::attend_cuda(params, bounds_of(plan, mode), device_, attention_workspace(), stream);
+  if (params.split.high == nullptr)
+    return kernels::attend_cuda(params, bounds, device_, attention_workspace(), stream);
+  params.split.high = keys(layer);
+  params.split.low = low_planes(layer);
+  if (plan.shape.apart == 0)
+    return kernels::attend_cuda(params, bounds, device_, attention_workspace(), stream);
+  const int64_t together = bounds.num_queries;
+  for (int64_t first = 0; first < plan.shape.apart; first += together) {
+    kernels::AttentionParams some = params;
+    some.batch = bounds.num_queries = std::min(together, plan.shape.apart - first);
+    some.query = qkv_.data() + first * qkv_width_ * kernels::size_of(dtype_);
+    some.split.query += first * 2 * q_width_;
+    some.split.query_units += first * config_.num_q_heads;
+    some.lengths = arrays.queries.lengths + first;
+    some.page_table = arrays.queries.page_table + first * plan.shape.max_pages;
+    some.budgets = arrays.queries.budgets + layer * plan.shape.apart + first;
+    some.draws = arrays.queries.draws + first;
+    some.out = attended_.data() + first * q_width_ * kernels::size_of(dtype_);
+    if (some.rows_read != nullptr) some.rows_read += first;
+    kernels::attend_cuda(some, bounds, device_, attention_workspace(), stream);
+  }
+}
+
+void CudaDecoder::restore_keys(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
+                               cudaStream_t stream) const {
+  kernels::restore_split_keys_cuda({.sequences = plan.shape.sequences,
+                                    .num_kv_heads = config_.num_kv_heads,
+                                    .head_dim = config_.head_dim,
+                                    .page_size = cache_shape_.page_size,
+                                    .max_pages = plan.shape.max_pages,
+                                    .num_pages = cache_shape_.num_pages,
+                                    .dtype = dtype_,
+                                    .high = keys(layer),
+                                    .low = low_planes(layer),
+                                    .page_table = arrays.page_table,
+                                    .lengths = arrays.lengths,
+                                    .budgets = arrays.budgets + layer * plan.shape.sequences,
+                                    .key_pages = restored_keys_.data()},
+                                   device_, stream);
 }
 
 void CudaDecoder::attend_densely(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
@@ -261,7 +342,7 @@ void CudaDecoder::attend_densely(int32_t layer, const PassPlan& plan, const Pass
                               .max_pages = plan.shape.max_pages,
                               .num_pages = cache_shape_.num_pages,
                               .dtype = dtype_,
-                              .key_pages = keys(layer),
+                              .key_pages = sixteen_bit_keys(layer),
                               .value_pages = values(layer),
                               .page_table = arrays.page_table,
                               .cum_keys = arrays.cum_keys,
@@ -302,6 +383,13 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
                             const kernels::AttentionMethod& method, cudaStream_t stream) {
   const DeviceLayerWeights& weights = weights_.layers[layer];
   int64_t rows = plan.shape.rows;
+  const bool splits = splits_keys(), samples = plan.modes[layer] != AttentionMode::kDense;
+  kernels::RotaryPlanes planes;
+  if (splits) planes = {.high = keys(layer), .low = low_planes(layer)};
+  if (splits && samples) {
+    planes.query = query_planes_.as<int8_t>();
+    planes.query_units = query_units_.as<float>();
+  }
   matmul_.run(product(LayerProduct::kQkv, layer, rows), stream);
   kernels::rotate_and_store_cuda({.tokens = rows,
                                   .num_q_heads = config_.num_q_heads,
@@ -318,13 +406,15 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
                                   .sin = sin_.as<float>(),
                                   .table_rows = config_.max_position_embeddings,
                                   .positions = arrays.positions,
-                                  .key_pages = keys(layer),
+                                  .key_pages = splits ? nullptr : keys(layer),
+                                  .planes = planes,
                                   .value_pages = values(layer),
                                   .value_norms = value_norms(layer),
                                   .num_pages = cache_shape_.num_pages,
                                   .page_size = cache_shape_.page_size,
                                   .slots = arrays.slots},
                                  device_, stream);
+  if (splits && plan.modes[layer] != AttentionMode::kSampled) restore_keys(layer, plan, arrays, stream);
   if (plan.modes[layer] == AttentionMode::kDense && plan.max_queries > 1 && dense_prefill_ != nullptr) {
     attend_densely(layer, plan, arrays, stream);
   } else {

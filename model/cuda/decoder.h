@@ -20,7 +20,9 @@
 
 namespace allot::model::cuda {
 
-// How the sequences of a pass attend in a layer.
+// How the sequences of a pass attend in a layer. Where keys are split, a layer in which a sequence attends
+// exactly restores the keys of those sequences first; and attention that samples takes every query of a pass
+// for a sequence of its own (PassShape::apart), which is slow for long prompts.
 enum class AttentionMode {
   kDense,    // every sequence exactly
   kSampled,  // every sequence by the estimator
@@ -37,7 +39,8 @@ struct PassPlan {
   int32_t max_budget = 0;            // no budget is larger
   int64_t total_keys = 0;            // sum of the lengths; not of decode steps
   std::vector<AttentionMode> modes;  // [num_layers]
-  int64_t* rows_read = nullptr;      // [sequences] on the device: AttentionParams::rows_read of all layers
+  // On the device: AttentionParams::rows_read of all layers, [sequences], or [apart] where queries are that.
+  int64_t* rows_read = nullptr;
 
   // Whether the sequences of a layer attend like this somewhere in the pass.
   bool has(AttentionMode mode) const { return std::ranges::find(modes, mode) != modes.end(); }
@@ -108,12 +111,28 @@ class CudaDecoder {
   }
 
  private:
-  kernels::AttentionParams attention_params(const PassPlan& plan, AttentionMode mode,
-                                            const kernels::AttentionMethod& method) const;
-  static kernels::LaunchBounds bounds_of(const PassPlan& plan, AttentionMode mode);
-  std::byte* keys(int32_t layer) const { return cache_.data() + cache_layer_bytes_ * (2 * layer); }
-  std::byte* values(int32_t layer) const { return keys(layer) + cache_layer_bytes_; }
-  float* value_norms(int32_t layer) const { return norms_.as<float>() + layer_vectors(cache_shape_) * layer; }
+  // One launch of attention, or the first of several, which are of as many queries but for the last.
+  struct AttentionLaunch {
+    kernels::AttentionParams params;
+    kernels::LaunchBounds bounds;
+  };
+  AttentionLaunch attention_launch(const PassPlan& plan, AttentionMode mode,
+                                   const kernels::AttentionMethod& method) const;
+  // Queries of a launch where each is a sequence of its own.
+  int64_t queries_together(const PassPlan& plan) const;
+  bool splits_keys() const { return cache_shape_.keys != kernels::KeyFormat::kSixteenBits; }
+  // 16-bit keys, or high planes.
+  std::byte* keys(int32_t layer) const { return cache_.data() + cache_layer_bytes_ * layer; }
+  // Null where keys have none.
+  int8_t* low_planes(int32_t layer) const;
+  std::byte* values(int32_t layer) const { return keys(layer) + value_offset_; }
+  // Null beside split keys.
+  float* value_norms(int32_t layer) const;
+  // What kernels of 16-bit keys read: the layer's, or those that restore_keys() has left.
+  const std::byte* sixteen_bit_keys(int32_t layer) const {
+    return splits_keys() ? restored_keys_.data() : keys(layer);
+  }
+  void restore_keys(int32_t layer, const PassPlan& plan, const PassArrays& arrays, cudaStream_t stream) const;
   struct NormStep {
     const DeviceBuffer& weight;
     int64_t rows = 0;
@@ -174,7 +193,11 @@ class CudaDecoder {
   KvCacheShape cache_shape_;
   DeviceBuffer cache_;
   DeviceBuffer norms_;             // of the values, float32 [num_layers, num_pages, num_kv_heads, page_size]
-  int64_t cache_layer_bytes_ = 0;  // of keys or of values
+  int64_t cache_layer_bytes_ = 0;  // of keys and values
+  int64_t value_offset_ = 0;       // of a layer's values behind its keys
+  DeviceBuffer restored_keys_;     // [num_pages, num_kv_heads, page_size, head_dim] of the layer at work
+  DeviceBuffer query_planes_;      // int8 [rows, num_q_heads, 2, head_dim]
+  DeviceBuffer query_units_;       // float32 [rows, num_q_heads]
 };
 
 }  // namespace allot::model::cuda

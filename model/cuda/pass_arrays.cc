@@ -11,6 +11,24 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 
+// Every query of the batch with the pages, budgets and draws of its sequence.
+void fill_queries(const PassShape& shape, const ForwardBatch& batch, const PassArrays& arrays) {
+  const QueryArrays& queries = arrays.queries;
+  for (int64_t b = 0; b < batch.batch(); ++b) {
+    const int64_t first = batch.query_start[b], end = batch.query_start[b + 1];
+    for (int64_t row = first; row < end; ++row) {
+      queries.lengths[row] = static_cast<int32_t>(batch.lengths[b] - (end - 1 - row));
+      queries.draws[row] = batch.draws[b];
+      std::copy_n(arrays.page_table + b * shape.max_pages, shape.max_pages,
+                  queries.page_table + row * shape.max_pages);
+    }
+    for (int32_t layer = 0; layer < shape.num_layers; ++layer) {
+      int32_t* const budgets = queries.budgets + layer * shape.apart;
+      std::fill(budgets + first, budgets + end, arrays.budgets[layer * shape.sequences + b]);
+    }
+  }
+}
+
 }  // namespace
 
 PassBlock lay_out_pass(const PassShape& shape, std::byte* base) {
@@ -36,6 +54,11 @@ PassBlock lay_out_pass(const PassShape& shape, std::byte* base) {
   place(arrays.token_draws, shape.outputs);
   place(arrays.token_positions, shape.outputs);
   place(arrays.token_seen_rows, shape.outputs);
+  if (shape.apart == 0) return block;
+  place(arrays.queries.lengths, shape.apart);
+  place(arrays.queries.page_table, shape.apart * shape.max_pages);
+  place(arrays.queries.budgets, shape.num_layers * shape.apart);
+  place(arrays.queries.draws, shape.apart);
   return block;
 }
 
@@ -83,6 +106,7 @@ void fill_pass(const PassShape& shape, const ForwardBatch& batch, std::span<cons
     arrays.token_positions[i] = static_cast<int32_t>(choice.position);
     arrays.token_seen_rows[i] = choice.slot;
   }
+  if (shape.apart > 0) fill_queries(shape, batch, arrays);
 }
 
 int64_t decode_rows(int64_t live) {

@@ -21,8 +21,19 @@ struct PassShape {
   int64_t outputs = 0;    // rows whose token is chosen; in decode as many as rows
   int32_t max_pages = 0;  // of a sequence
   int32_t num_layers = 0;
+  // Queries that attention takes for sequences of their own, those of all rows, or 0: where its kernels have
+  // one query a sequence.
+  int64_t apart = 0;
 
   friend auto operator<=>(const PassShape&, const PassShape&) = default;
+};
+
+// What attention reads of the queries of a pass, where each is a sequence of its own.
+struct QueryArrays {
+  int32_t* lengths = nullptr;               // [apart] keys that it sees
+  int32_t* page_table = nullptr;            // [apart, max_pages]
+  int32_t* budgets = nullptr;               // [num_layers, apart]
+  kernels::SequenceDraws* draws = nullptr;  // [apart]
 };
 
 struct PassArrays {
@@ -42,6 +53,7 @@ struct PassArrays {
   kernels::SequenceDraws* token_draws = nullptr;  // [outputs]
   int32_t* token_positions = nullptr;             // [outputs]
   int32_t* token_seen_rows = nullptr;             // [outputs]
+  QueryArrays queries = {};
 };
 
 // The arrays of a pass in a block that begins at `base`, aligned to 256 bytes; pass null to learn

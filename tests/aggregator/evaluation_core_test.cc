@@ -461,9 +461,11 @@ TEST(EvaluationSpec, HasNothingOfARunThatLearns) {
   more.mutable_task()->mutable_train()->set_questions(3);
   more.set_questions_per_episode(4);
   more.mutable_generation()->set_dtype("float16");
+  more.mutable_generation()->set_keys("high");
   EXPECT_THAT([&] { validate(spec); },
               testing::ThrowsMessage<InvalidArgument>(Names("evaluation.more.questions_per_episode", 4, 3,
-                                                            "evaluation.more.generation.dtype", "float16")));
+                                                            "evaluation.more.generation.dtype", "float16",
+                                                            "evaluation.more.generation.keys", "high")));
   EXPECT_THAT([] { require_learner(evaluation_spec(), "runs/e"); },
               testing::ThrowsMessage<Mismatch>(Names("runs/e", "replies.jsonl")));
   EXPECT_NO_THROW(require_learner(example_spec(), "runs/e"));

@@ -77,6 +77,14 @@ TEST_F(FidelityPlanTest, AQuestionIsThePromptOfItsSolution) {
   EXPECT_EQ(plan.options.prompt_style, "plain");
 }
 
+TEST_F(FidelityPlanTest, KeysOfTheCacheAreConditions) {
+  const FidelityPlan usual = of_questions(), split = of_questions({"--keys", "split"});
+  EXPECT_EQ(usual.conditions.generation.keys, kernels::KeyFormat::kSixteenBits);
+  EXPECT_EQ(evaluation::to_json(split.conditions)["generation"]["keys"], "split");
+  EXPECT_THAT(describe(split), Names("keys split"));
+  EXPECT_EQ(describe(usual).find("keys"), std::string::npos);
+}
+
 TEST_F(FidelityPlanTest, AStyleOfTheModelsOwnTemplateMakesItsMessageOfTheQuestion) {
   const Words chat = {"--data", small_.heldout.string(), "--prompt-style", "chat"};
   EXPECT_THAT(refusal<Unsupported>(chat), Names("chat_template.jinja", "plain"));

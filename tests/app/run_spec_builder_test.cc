@@ -249,6 +249,7 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
   expect_change([](RunOptions& run) { run.attention.unit = kernels::BudgetUnit::kRows; }, "attention.unit");
   expect_change([](RunOptions& run) { run.attention.mean_group_query = true; }, "attention.mean_group_query");
   expect_change([](RunOptions& run) { run.generation.dtype = "float32"; }, "generation.dtype");
+  expect_change([](RunOptions& run) { run.generation.keys = "split"; }, "generation.keys");
   expect_change([](RunOptions& run) { run.generation.temperature = 0.6; }, "generation.temperature");
   expect_change([](RunOptions& run) { run.generation.top_p = 0.95; }, "generation.top_p");
   expect_change([](RunOptions& run) { run.generation.repetition_penalty = 1.1; },

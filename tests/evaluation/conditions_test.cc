@@ -196,6 +196,27 @@ TEST(Conditions, AUnitOfRowsIsAnotherThanTheOneThatFilesDoNotSay) {
   EXPECT_THAT(differences(none, rows), IsEmpty()) << "of an unknown estimator the unit is unknown";
 }
 
+TEST(Conditions, SplitKeysAreOthersThanThoseThatFilesDoNotSay) {
+  const Conditions sixteen = example_conditions();
+  Conditions split = sixteen;
+  split.generation.keys = kernels::KeyFormat::kSplit;
+  EXPECT_FALSE(to_json(sixteen).at("generation").contains("keys"));
+  EXPECT_EQ(full_json(sixteen).at("generation").at("keys"), "16-bit");
+  EXPECT_EQ(to_json(split).at("generation").at("keys"), "split");
+  EXPECT_EQ(conditions_from_json(to_json(split), "a.json"), split);
+  EXPECT_THAT(differences(sixteen, split),
+              ElementsAre(Difference{"generation.keys", "\"16-bit\"", "\"split\""}));
+  EXPECT_THAT(decisive_differences(split, sixteen),
+              ElementsAre(Difference{"generation.keys", "\"split\"", "\"16-bit\""}));
+  Json wrong = to_json(split);
+  wrong["generation"]["keys"] = "9-bit";
+  EXPECT_THAT([&] { (void)conditions_from_json(wrong, "a.json"); },
+              ThrowsMessage<CorruptFile>(Names("a.json", "generation.keys", "9-bit", "16-bit")));
+  Conditions none = sixteen;
+  none.unknown = {"generation.dtype"};
+  EXPECT_THAT(differences(none, split), IsEmpty()) << "of an unknown dtype the keys are unknown";
+}
+
 TEST(Conditions, FieldsOfTheDataAreSaidWhereTheyAreNotTheUsualOnes) {
   const Conditions usual = example_conditions();
   EXPECT_FALSE(to_json(usual).at("measured_on").contains("question_field"));

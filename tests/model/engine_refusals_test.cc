@@ -107,6 +107,15 @@ TEST(EngineOptions, WithWeightsOfEightBitsAreUnsupportedOnTheCpu) {
   }
 }
 
+TEST(EngineOptions, WithSplitKeysAreUnsupportedOnTheCpu) {
+  for (const kernels::KeyFormat keys : {kernels::KeyFormat::kSplit, kernels::KeyFormat::kHighPlane}) {
+    EngineOptions options = small_engine();
+    options.keys = keys;
+    EXPECT_THAT([&] { Engine("no-such-directory", options); },
+                ThrowsMessage<Unsupported>(Names(kernels::name(keys), "CUDA", "cpu", "16-bit")));
+  }
+}
+
 TEST(EngineOptions, NameTheDeviceInFull) {
   EXPECT_EQ(Engine(kLlamaGroup4, small_engine()).options().device, "cpu");
   EngineOptions options = small_engine();

@@ -64,6 +64,45 @@ TEST(PlanCache, TakesTheCapacityThatIsAskedFor) {
   EXPECT_EQ(kv_bytes_per_token(shape), 120);
 }
 
+// 2 layers of 3 KV heads of 64.
+ModelConfig model_of_heads_of_64() {
+  ModelConfig config = planned_model();
+  config.head_dim = 64;
+  return config;
+}
+
+TEST(PlanCache, CountsTheBytesOfSplitKeysAndOfTheCopyOfALayer) {
+  using kernels::KeyFormat;
+  // Of a head in a layer 128 bytes of values; of keys 128, 64 and 64 with a unit of 4, or 64 with a unit;
+  // with 16-bit keys a norm of 4.
+  for (const auto& [keys, bytes] : {std::pair{KeyFormat::kSixteenBits, 6 * (128 + 128 + 4)},
+                                    std::pair{KeyFormat::kSplit, 6 * (128 + 64 + 64 + 4) + 3 * 128},
+                                    std::pair{KeyFormat::kHighPlane, 6 * (128 + 64 + 4) + 3 * 128}}) {
+    const EngineOptions options{.keys = keys, .page_size = 16};
+    const KvCacheShape shape = plan_cache(options, model_of_heads_of_64(), 160 * int64_t{bytes});
+    EXPECT_EQ(shape.keys, keys);
+    EXPECT_EQ(kv_bytes_per_token(shape), bytes) << kernels::name(keys);
+    EXPECT_EQ(shape.num_pages, 10) << kernels::name(keys);
+  }
+}
+
+TEST(LayerBytes, OfSplitKeysAreBlocksOf16AndTheirLowPlanes) {
+  KvCacheShape shape{.num_layers = 2,
+                     .num_kv_heads = 3,
+                     .head_dim = 128,
+                     .page_size = 48,
+                     .num_pages = 7,
+                     .dtype = kernels::DType::kBFloat16};
+  EXPECT_EQ(layer_value_bytes(shape), 7 * 48 * 3 * 256);
+  EXPECT_EQ(layer_key_bytes(shape).first, 7 * 48 * 3 * 256);
+  EXPECT_EQ(layer_key_bytes(shape).low, 0);
+  shape.keys = kernels::KeyFormat::kSplit;
+  EXPECT_EQ(layer_key_bytes(shape).first, 7 * 3 * 3 * 2112);
+  EXPECT_EQ(layer_key_bytes(shape).low, 7 * 48 * 3 * 128);
+  shape.keys = kernels::KeyFormat::kHighPlane;
+  EXPECT_EQ(layer_key_bytes(shape).all(), 7 * 3 * 3 * 2112);
+}
+
 TEST(PlanCache, RefusesWhatMakesNoPage) {
   EXPECT_THAT([] { (void)plan_cache({.page_size = 16}, planned_model(), 119); },
               ThrowsMessage<Error>(Names("KV cache", 119, 120)));

@@ -1,162 +1,47 @@
-// A power of two of neighbouring lanes does one head of one token: each has N elements of its lower and N of
-// its upper half, so that a rotation needs no exchange.
 #include <algorithm>
 #include <bit>
 
 #include "kernels/cuda/rows/launch.h"
+#include "kernels/cuda/rows/rotary.cuh"
 #include "kernels/cuda/rows/row_vectors.cuh"
 #include "kernels/cuda/rows/validate_rows.h"
 #include "kernels/rows_cuda.h"
 
 namespace allot::kernels {
-namespace cuda {
-namespace {
-
-constexpr uint32_t kRotaryThreads = 128;
-
-// cos or sin, float32 whatever the elements are.
-template <int N>
-__device__ __forceinline__ void load_floats(const float* from, float (&x)[N]) {
-  if constexpr (N == 1) {
-    x[0] = *from;
-  } else {
-#pragma unroll
-    for (int i = 0; i < N; i += 4) {
-      const float4 four = *reinterpret_cast<const float4*>(from + i);
-      x[i] = four.x;
-      x[i + 1] = four.y;
-      x[i + 2] = four.z;
-      x[i + 3] = four.w;
-    }
-  }
-}
-
-// An element of a head after its norm, with the two roundings of rows.h.
-template <class T>
-__device__ __forceinline__ float normed(float x, float factor, float weight) {
-  return as_float(rounded<T>(as_float(rounded<T>(x * factor)) * weight));
-}
-
-// blockIdx.x is the token.
-template <class T, int N>
-__global__ void __launch_bounds__(kRotaryThreads) rotate_and_store(RotaryParams p, int32_t lanes) {
-  begin_overlapped();
-  const int64_t token = blockIdx.x;
-  const int64_t slot = p.slots[token];
-  if (slot < 0) return;  // padding
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % lanes;
-  const int32_t head = static_cast<int32_t>(blockIdx.y * kRotaryThreads + threadIdx.x) / lanes;
-  const int32_t half = p.head_dim / 2;
-  const int32_t first_value = p.num_q_heads + p.num_kv_heads;
-  const bool is_query = head < p.num_q_heads;
-  const bool is_value = head >= first_value;
-  const bool exists = head < first_value + p.num_kv_heads;
-  const int32_t position = p.positions[token];
-  const bool in_range = position >= 0 && position < p.table_rows && slot < p.num_pages * int64_t{p.page_size};
-
-  T* const from = static_cast<T*>(p.qkv) + token * p.qkv_stride + int64_t{head} * p.head_dim;
-  const T* const bias =
-      p.bias == nullptr ? nullptr : static_cast<const T*>(p.bias) + int64_t{head} * p.head_dim;
-  const auto load = [&](int32_t i, float(&x)[N]) {
-    load_elements<T, N>(from + i, x);
-    if (bias == nullptr) return;
-    float b[N];
-    load_elements<T, N>(bias + i, b);
-#pragma unroll
-    for (int j = 0; j < N; ++j) x[j] += b[j];
-  };
-
-  const T* const norm = static_cast<const T*>(is_query ? p.q_norm : is_value ? nullptr : p.k_norm);
-  float factor = 1;
-  if (p.q_norm != nullptr || p.k_norm != nullptr) {  // all lanes of a warp take part
-    float squares = 0;
-    if (exists && norm != nullptr) {
-      for (int32_t i = lane * N; i < half; i += lanes * N) {
-        float low[N], high[N];
-        load(i, low);
-        load(half + i, high);
-#pragma unroll
-        for (int j = 0; j < N; ++j) squares = fmaf(low[j], low[j], fmaf(high[j], high[j], squares));
-      }
-    }
-    for (int32_t offset = lanes / 2; offset > 0; offset /= 2) {
-      squares += __shfl_xor_sync(kFullWarp, squares, offset);
-    }
-    factor = 1 / sqrtf(squares / static_cast<float>(p.head_dim) + p.norm_epsilon);
-  }
-  if (!exists || (!in_range && !is_query)) return;
-
-  T* to = from;
-  int64_t row = 0;  // of the pages
-  if (!is_query) {
-    const auto page = static_cast<uint32_t>(slot) / static_cast<uint32_t>(p.page_size);
-    const auto offset = static_cast<uint32_t>(slot) % static_cast<uint32_t>(p.page_size);
-    const int32_t kv_head = is_value ? head - first_value : head - p.num_q_heads;
-    row = (int64_t{page} * p.num_kv_heads + kv_head) * p.page_size + offset;
-    to = static_cast<T*>(is_value ? p.value_pages : p.key_pages) + row * p.head_dim;
-  }
-  const bool has_norm = is_value && p.value_norms != nullptr;
-  float stored_squares = 0;
-  for (int32_t i = lane * N; i < half; i += lanes * N) {
-    float low[N], high[N];
-    load(i, low);
-    load(half + i, high);
-    if (norm != nullptr) {
-      float low_weight[N], high_weight[N];
-      load_elements<T, N>(norm + i, low_weight);
-      load_elements<T, N>(norm + half + i, high_weight);
-#pragma unroll
-      for (int j = 0; j < N; ++j) {
-        low[j] = normed<T>(low[j], factor, low_weight[j]);
-        high[j] = normed<T>(high[j], factor, high_weight[j]);
-      }
-    }
-    if (!in_range) {
-#pragma unroll
-      for (int j = 0; j < N; ++j) low[j] = high[j] = __int_as_float(0x7FC00000);
-    } else if (!is_value) {
-      float c[N], s[N];
-      load_floats<N>(p.cos + int64_t{position} * half + i, c);
-      load_floats<N>(p.sin + int64_t{position} * half + i, s);
-#pragma unroll
-      for (int j = 0; j < N; ++j) {
-        const float x = low[j], y = high[j];
-        low[j] = x * c[j] - y * s[j];
-        high[j] = y * c[j] + x * s[j];
-      }
-    }
-    store_elements<T, N>(to + i, low);
-    store_elements<T, N>(to + half + i, high);
-    if (!has_norm) continue;
-#pragma unroll
-    for (int j = 0; j < N; ++j)  // as they are stored
-      stored_squares = fmaf(low[j], low[j], fmaf(high[j], high[j], stored_squares));
-  }
-  if (!has_norm) return;
-  stored_squares = sum_of_lanes(stored_squares, lanes);
-  if (lane == 0) p.value_norms[row] = sqrtf(stored_squares);
-}
-
-}  // namespace
-}  // namespace cuda
 
 void rotate_and_store_cuda(const RotaryParams& p, const DeviceLimits& limits, CudaStream stream) {
   cuda::check(p);
   if (p.tokens == 0) return;
   const int32_t half = p.head_dim / 2;
-  const bool aligned = half % 4 == 0 && half * size_of(p.dtype) % 16 == 0 &&
-                       cuda::aligned_to_vectors(p.qkv_stride * size_of(p.dtype), p.qkv, p.bias, p.q_norm,
-                                                p.k_norm, p.cos, p.sin, p.key_pages, p.value_pages);
-  cuda::for_element(p.dtype, aligned, [&]<class T, int N>() {
+  const auto launch = [&]<class T, int N, int kSplitDim>() {
     const auto lanes = std::min(32u, std::bit_ceil(static_cast<uint32_t>((half + N - 1) / N)));
     const uint32_t heads_of_block = cuda::kRotaryThreads / lanes;
     const auto heads = static_cast<uint32_t>(p.num_q_heads + 2 * p.num_kv_heads);
-    cuda::launch_overlapped(cuda::rotate_and_store<T, N>,
+    cuda::launch_overlapped(cuda::rotate_and_store<T, N, kSplitDim>,
                             {.rows = static_cast<uint32_t>(p.tokens),
                              .parts = (heads + heads_of_block - 1) / heads_of_block,
                              .threads = cuda::kRotaryThreads},
                             limits, stream, p, static_cast<int32_t>(lanes));
-  });
+  };
+  if (p.planes.high != nullptr) {
+    const auto of_type = [&]<class T>() {
+      if (p.head_dim == 64) {
+        launch.template operator()<T, 8, 64>();
+      } else {
+        launch.template operator()<T, 8, 128>();
+      }
+    };
+    if (p.dtype == DType::kBFloat16) {
+      of_type.template operator()<__nv_bfloat16>();
+    } else {
+      of_type.template operator()<__half>();
+    }
+    return;
+  }
+  const bool aligned = half % 4 == 0 && half * size_of(p.dtype) % 16 == 0 &&
+                       cuda::aligned_to_vectors(p.qkv_stride * size_of(p.dtype), p.qkv, p.bias, p.q_norm,
+                                                p.k_norm, p.cos, p.sin, p.key_pages, p.value_pages);
+  cuda::for_element(p.dtype, aligned, [&]<class T, int N>() { launch.template operator()<T, N, 0>(); });
 }
 
 }  // namespace allot::kernels

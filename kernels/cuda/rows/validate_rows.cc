@@ -52,7 +52,23 @@ void check(const RmsNormParams& p) {
 }
 
 void check(const RotaryParams& p) {
-  check_pool(p);
+  const RowCheck check = check_pool(p);
+  const RotaryPlanes& planes = p.planes;
+  if (planes.high == nullptr && (planes.low != nullptr || planes.query != nullptr))
+    check.refuse("planes.low or planes.query is set without planes.high");
+  if (planes.high == nullptr) return;
+  check_split_kernel(check, p.dtype, p.head_dim, p.qkv_stride);
+  check_alignment(check, {{"qkv", p.qkv},
+                          {"bias", p.bias},
+                          {"q_norm", p.q_norm},
+                          {"k_norm", p.k_norm},
+                          {"cos", p.cos},
+                          {"sin", p.sin},
+                          {"value_pages", p.value_pages},
+                          {"planes.high", planes.high},
+                          {"planes.low", planes.low},
+                          {"planes.query", planes.query}});
+  if (p.tokens > 0 && planes.query != nullptr) check.pointers({{"planes.query_units", planes.query_units}});
 }
 
 void check(const ValueNormsParams& p) {
@@ -150,6 +166,19 @@ void check(const StoreSplitKeysParams& p) {
   const RowCheck check = check_pool(p);
   check_split_kernel(check, p.dtype, p.head_dim, p.key_stride);
   check_alignment(check, {{"keys", p.keys}, {"high", p.high}, {"low", p.low}});
+}
+
+void check(const RestoreSplitKeysParams& p) {
+  const RowCheck check("restore_split_keys", kPlace);
+  check.size("sequences", p.sequences, 0, kMaxCudaBatch);
+  check.size("num_kv_heads", p.num_kv_heads, 1);
+  check.size("max_pages", p.max_pages, 1);
+  check_split_kernel(check, p.dtype, p.head_dim, p.head_dim);
+  check_split_pages(check, p.page_size);
+  if (p.sequences == 0) return;
+  check.pointers(
+      {{"high", p.high}, {"page_table", p.page_table}, {"lengths", p.lengths}, {"key_pages", p.key_pages}});
+  check_alignment(check, {{"high", p.high}, {"low", p.low}, {"key_pages", p.key_pages}});
 }
 
 void check(const SplitQueriesParams& p) {

@@ -23,6 +23,7 @@ void check(const MatvecParams& params);
 void check(const QuantizeRowsParams& params);
 void check(const Fp8MatvecParams& params);
 void check(const ScaleProductParams& params);
+void check(const RestoreSplitKeysParams& params);
 void check(const StoreSplitKeysParams& params);
 void check(const SplitQueriesParams& params);
 

@@ -137,7 +137,7 @@ AttentionParams CudaLaunch::device_params() const {
                .low = split_low_ ? static_cast<const int8_t*>(split_low_->data()) : nullptr,
                .query = static_cast<const int8_t*>(split_query_->data()),
                .query_units = static_cast<const float*>(split_query_units_->data())};
-    p.query = p.key_pages = nullptr;  // not read
+    if (!bounds.any_dense) p.query = p.key_pages = nullptr;  // not read
   }
   p.rows_read = rows_read_ ? static_cast<int64_t*>(rows_read_->data()) : nullptr;
   return p;

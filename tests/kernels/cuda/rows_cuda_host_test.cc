@@ -75,6 +75,68 @@ TEST(RowsCudaHost, RefuseRotaryShapesThatDoNotFit) {
               Names("pages", 268435456, 16, 0, 268435455));
 }
 
+TEST(RowsCudaHost, RefusePlanesThatTheRotationHasNoKernelFor) {
+  alignas(16) static float aligned[16];
+  const auto refused = [](const auto& change) {
+    RotaryParams p = rotary();
+    p.dtype = DType::kBFloat16;
+    p.qkv = p.value_pages = aligned;
+    p.key_pages = nullptr;
+    p.cos = p.sin = aligned;
+    p.planes = {.high = aligned,
+                .low = reinterpret_cast<int8_t*>(aligned),
+                .query = reinterpret_cast<int8_t*>(aligned),
+                .query_units = aligned};
+    change(p);
+    return message_of<InvalidArgument>([&] { rotate_and_store_cuda(p, kH200, nullptr); });
+  };
+  EXPECT_EQ(refused([](RotaryParams& p) { p.tokens = 0; }), "nothing was thrown") << "nothing to rotate";
+  EXPECT_THAT(refused([](RotaryParams& p) { p.dtype = DType::kFloat32; }), Names("float32", "bfloat16"));
+  EXPECT_THAT(refused([](RotaryParams& p) { p.head_dim = 32; }), Names("head_dim", 32, 64, 128));
+  EXPECT_THAT(refused([](RotaryParams& p) { p.qkv_stride = 516; }), Names("stride", 516, 8));
+  EXPECT_THAT(refused([](RotaryParams& p) { p.page_size = 24; }), Names("page_size", 24, 16));
+  EXPECT_THAT(refused([](RotaryParams& p) { p.planes.low += 8; }), Names("planes.low", 16));
+  EXPECT_THAT(refused([](RotaryParams& p) { p.planes.query += 8; }), Names("planes.query", 16));
+  EXPECT_THAT(refused([](RotaryParams& p) { p.planes.query_units = nullptr; }),
+              Names("planes.query_units", "null"));
+  EXPECT_THAT(refused([](RotaryParams& p) { p.planes.high = nullptr; }), Names("key_pages", "null"));
+  EXPECT_THAT(refused([](RotaryParams& p) {
+                p.key_pages = aligned;
+                p.planes.high = nullptr;
+              }),
+              Names("planes.high", "planes.low"));
+}
+
+TEST(RowsCudaHost, RefuseSplitKeysThatCannotBeRestored) {
+  alignas(16) static float aligned[16];
+  const auto refused = [](const auto& change) {
+    RestoreSplitKeysParams p{.sequences = 2,
+                             .num_kv_heads = 8,
+                             .head_dim = 128,
+                             .page_size = 16,
+                             .max_pages = 2,
+                             .num_pages = 4,
+                             .high = aligned,
+                             .low = reinterpret_cast<int8_t*>(aligned),
+                             .page_table = reinterpret_cast<const int32_t*>(aligned),
+                             .lengths = reinterpret_cast<const int32_t*>(aligned),
+                             .key_pages = aligned};
+    change(p);
+    return message_of<InvalidArgument>([&] { restore_split_keys_cuda(p, kH200, nullptr); });
+  };
+  using P = RestoreSplitKeysParams;
+  EXPECT_EQ(refused([](P& p) { p.sequences = 0; }), "nothing was thrown") << "nothing to restore";
+  EXPECT_THAT(refused([](P& p) { p.sequences = 8193; }),
+              Names("restore_split_keys on CUDA", "sequences", 8193, 0, 8192));
+  EXPECT_THAT(refused([](P& p) { p.head_dim = 96; }), Names("head_dim", 96, 64, 128));
+  EXPECT_THAT(refused([](P& p) { p.page_size = 40; }), Names("page_size", 40, 16));
+  EXPECT_THAT(refused([](P& p) { p.max_pages = 0; }), Names("max_pages", 0, 1));
+  EXPECT_THAT(refused([](P& p) { p.dtype = DType::kFloat32; }), Names("float32", "float16"));
+  EXPECT_THAT(refused([](P& p) { p.lengths = nullptr; }), Names("lengths", "null"));
+  EXPECT_THAT(refused([](P& p) { p.low += 8; }), Names("low", 16));
+  EXPECT_THAT(refused([](P& p) { p.key_pages = aligned + 1; }), Names("key_pages", 16));
+}
+
 TEST(RowsCudaHost, RefuseNormsThatCannotBeStored) {
   const auto refused = [](const auto& change) {
     ValueNormsParams p{.tokens = 2,

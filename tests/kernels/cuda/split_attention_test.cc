@@ -107,6 +107,37 @@ TEST_P(CudaSplitAttention, AKeyThatIsNoNumberMakesTheRowsThatSeeItNoNumbers) {
   }
 }
 
+// Exact attention reads 16-bit keys beside split ones: its rows have the bits of a launch without split keys,
+// the others those of a launch in which every sequence samples.
+TEST_P(CudaSplitAttention, SequencesThatAttendExactlyShareALaunchWithThoseThatSample) {
+  for (const bool with_low_plane : {true, false}) {
+    const std::vector<testing::Sequence> mixed = {
+        {1, 40, kDenseBudget}, {1, 300, 9}, {1, 1700, kDenseBudget}, {1, 65, 0}, {1, 17, 4}};
+    const auto rows_of = [&](bool splits, int32_t dense_budget) {
+      std::vector<testing::Sequence> sequences = mixed;
+      for (testing::Sequence& one : sequences)
+        if (one.budget == kDenseBudget) one.budget = dense_budget;
+      Launch launch({.sequences = sequences,
+                     .num_q_heads = 6,
+                     .num_kv_heads = 2,
+                     .head_dim = 64,
+                     .dtype = DType::kFloat16,
+                     .estimator = GetParam()});
+      if (splits) launch.split_keys(with_low_plane);
+      return testing::run_on_device(launch);
+    };
+    const std::vector<double> both = rows_of(true, kDenseBudget), exact = rows_of(false, kDenseBudget),
+                              sampled = rows_of(true, 7);
+    const size_t row = 6 * 64;
+    ASSERT_EQ(both.size(), mixed.size() * row);
+    for (size_t b = 0; b < mixed.size(); ++b) {
+      const std::vector<double>& expected = mixed[b].budget == kDenseBudget ? exact : sampled;
+      for (size_t i = b * row; i < (b + 1) * row; ++i)
+        ASSERT_EQ(both[i], expected[i]) << "sequence " << b << (with_low_plane ? "" : ", high plane");
+    }
+  }
+}
+
 // Zeros have no magnitude to divide by: all keys then weigh the same.
 TEST_P(CudaSplitAttention, ZeroQueriesAndKeysWeighAllKeysAlike) {
   Launch launch({.sequences = {{1, 70, 16}, {1, 70, 40}},

@@ -448,11 +448,30 @@ TEST_F(ValidateSplitKeys, HaveNoKernelElsewhere) {
   params_.method.score_budget = 4;
   expect_unsupported({"bernoulli", "exact"});
   params_.method.score_stage = ScoreStage::kExact;
-  bounds_.any_dense = true;
-  expect_unsupported({"any_dense"});
-  bounds_.any_dense = false;
   bounds_.max_queries = 2;
   expect_unsupported({"6 queries of 6 sequences"});
+}
+
+TEST_F(ValidateSplitKeys, NeedSixteenBitKeysAndQueriesForSequencesThatAttendExactly) {
+  bounds_.any_dense = true;
+  expect_invalid({"query", "null"});
+  params_.query = address<const void>(0x10010);
+  expect_invalid({"key_pages", "null"});
+  params_.key_pages = address<const void>(0x20008);
+  expect_invalid({"key_pages", "0x20008", "16"});
+  params_.key_pages = address<const void>(0x20010);
+  EXPECT_EQ(outcome().message, "accepted");
+}
+
+TEST_F(ValidateSplitKeys, BesideExactAttentionNeedRoomForItsIndexOfSequences) {
+  params_.query = params_.key_pages = address<const void>(0x10010);
+  params_.batch = bounds_.num_queries = kMaxCudaBatch;
+  limits_.shared_bytes_per_block = 99 * 1024;
+  EXPECT_EQ(outcome().message, "accepted");
+  bounds_.any_dense = true;
+  expect_unsupported({"8192 sequences", "101376"});
+  params_.batch = bounds_.num_queries = 1024;
+  EXPECT_EQ(outcome().message, "accepted");
 }
 
 TEST_F(ValidateSplitKeys, NeedAlignedArrays) {

@@ -48,6 +48,11 @@ std::vector<Place> places_of(const PassShape& shape, const PassArrays& arrays) {
   add("token_draws", arrays.token_draws, shape.outputs);
   add("token_positions", arrays.token_positions, shape.outputs);
   add("token_seen_rows", arrays.token_seen_rows, shape.outputs);
+  if (shape.apart == 0) return places;
+  add("queries.lengths", arrays.queries.lengths, shape.apart);
+  add("queries.page_table", arrays.queries.page_table, shape.apart * shape.max_pages);
+  add("queries.budgets", arrays.queries.budgets, shape.num_layers * shape.apart);
+  add("queries.draws", arrays.queries.draws, shape.apart);
   return places;
 }
 
@@ -79,6 +84,7 @@ const std::vector<PassShape> kShapes{
     {.rows = 64, .sequences = 3, .outputs = 2, .max_pages = 7, .num_layers = 2},
     {.rows = 320, .sequences = 320, .outputs = 320, .max_pages = 129, .num_layers = 28},
     {.rows = 2112, .sequences = 1, .outputs = 0, .max_pages = 17, .num_layers = 3},
+    {.rows = 64, .sequences = 3, .outputs = 2, .max_pages = 7, .num_layers = 2, .apart = 61},
 };
 
 TEST(LayOutPass, PlacesArraysOneAfterTheOtherAtMultiplesOf256Bytes) {
@@ -221,6 +227,24 @@ TEST(FillPass, PlacesTheBudgetsOfEachLayerInItsRow) {
   const Block block(kLarger);
   fill_pass(kLarger, two_sequences(), kChoices, block.arrays());
   EXPECT_THAT(view(block.arrays().budgets, 8), ElementsAre(8, kernels::kDenseBudget, 0, 0, 6, 5, 0, 0));
+}
+
+// Where each query is a sequence of its own it sees the keys up to its token.
+TEST(FillPass, GivesEveryQueryThePagesBudgetsAndDrawsOfItsSequence) {
+  PassShape shape = kLarger;
+  shape.apart = 5;
+  const Block block(shape);
+  fill_pass(shape, two_sequences(), kChoices, block.arrays());
+  const QueryArrays& queries = block.arrays().queries;
+  EXPECT_THAT(view(queries.lengths, 5), ElementsAre(5, 6, 1, 2, 3));
+  EXPECT_THAT(view(queries.page_table, 25),
+              ElementsAreArray({9, 2, 5, 0, 0, 9, 2, 5, 0, 0, 7, 0, 0, 0, 0, 7, 0, 0, 0, 0, 7, 0, 0, 0, 0}));
+  constexpr int32_t kDense = kernels::kDenseBudget;
+  EXPECT_THAT(view(queries.budgets, 10), ElementsAre(8, 8, kDense, kDense, kDense, 6, 6, 5, 5, 5));
+  EXPECT_THAT(field(queries.draws, 5, [](const auto& draws) { return draws.question; }),
+              ElementsAre(40, 40, 41, 41, 41));
+  EXPECT_THAT(view(block.arrays().budgets, 8), ElementsAre(8, kDense, 0, 0, 6, 5, 0, 0));
+  EXPECT_TRUE(block.byte_after_is_untouched());
 }
 
 TEST(FillPass, DescribesTheChoiceOfEveryOutputRow) {
