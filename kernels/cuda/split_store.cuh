@@ -9,6 +9,27 @@
 
 namespace allot::kernels::cuda {
 
+// The signs of elements 32 kWord to 32 kWord + 31 of the rotation, the first in the lowest bit.
+template <int kWord>
+inline constexpr uint32_t kRotationSigns = [] {
+  uint32_t signs = 0;
+  for (int i = 0; i < 32; ++i) signs |= uint32_t{rotation_negates(32 * kWord + i)} << i;
+  return signs;
+}();
+
+// Bit i: whether the rotation negates element `first` + i, a multiple of 8 below 128, for i up to 7, or up to
+// 15 where it is one of 16. A table would lie in local memory, which is slow.
+__device__ __forceinline__ uint32_t rotation_signs(int first) {
+  const uint32_t lower = (first & 32) == 0 ? kRotationSigns<0> : kRotationSigns<1>;
+  const uint32_t upper = (first & 32) == 0 ? kRotationSigns<2> : kRotationSigns<3>;
+  return (first < 64 ? lower : upper) >> (first & 31);
+}
+
+// x with its sign changed where bit i is set.
+__device__ __forceinline__ float negated_by_bit(float x, uint32_t bits, int i) {
+  return __uint_as_float(__float_as_uint(x) ^ (bits << (31 - i) & 0x80000000u));
+}
+
 // The planes of eight elements, and the unit of their vector.
 struct SplitEight {
   uint2 high;
@@ -20,10 +41,11 @@ struct SplitEight {
 // warp call it.
 template <int kHeadDim>
 __device__ __forceinline__ SplitEight split_eight(float (&x)[8], int lane) {
-  static_assert(can_split(kHeadDim));
+  static_assert(can_split(kHeadDim) && kHeadDim <= 128);
   constexpr int kLanes = kHeadDim / 8;
+  const uint32_t signs = rotation_signs(8 * lane);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) x[i] = rotation_negates(8 * lane + i) ? -x[i] : x[i];
+  for (int i = 0; i < 8; ++i) x[i] = negated_by_bit(x[i], signs, i);
 #pragma unroll
   for (int stride = 1; stride < 8; stride *= 2) {
 #pragma unroll
@@ -70,12 +92,13 @@ struct SplitHalves {
 // of the vector call it; others of the warp need not.
 template <int kHeadDim>
 __device__ __forceinline__ SplitHalves split_halves(float (&lower)[8], float (&upper)[8], int lane) {
-  static_assert(can_split(kHeadDim));
+  static_assert(can_split(kHeadDim) && kHeadDim <= 128);
   constexpr int kLanes = kHeadDim / 16;
   const uint32_t these = (kFullWarp >> (32 - kLanes)) << (threadIdx.x % 32 / kLanes * kLanes);
   const auto of_lane = [&](float(&x)[8], int first) {
+    const uint32_t signs = rotation_signs(first + 8 * lane);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = rotation_negates(first + 8 * lane + i) ? -x[i] : x[i];
+    for (int i = 0; i < 8; ++i) x[i] = negated_by_bit(x[i], signs, i);
 #pragma unroll
     for (int stride = 1; stride < 8; stride *= 2) {
 #pragma unroll
@@ -127,28 +150,28 @@ __device__ __forceinline__ SplitHalves split_halves(float (&lower)[8], float (&u
   return halves;
 }
 
-// Eight elements of a key from its planes, before their rounding. Lane `lane` of the kHeadDim / 8 that share
-// the key has those from 8 * lane on; all of them call it, others of the warp need not. The rotation is
+// 16 elements of a key from its planes, before their rounding. Lane `lane` of the kHeadDim / 16 that share
+// the key has those from 16 * lane on; all of them call it, others of the warp need not. The rotation is
 // undone on the whole numbers, whose sums are below 2^24, so that the one rounding here is that of their
 // product with the unit.
 template <int kHeadDim>
-__device__ __forceinline__ void restore_eight(const uint2& high, const uint2& low, float unit, int lane,
-                                              float (&x)[8]) {
-  static_assert(can_split(kHeadDim) && kHeadDim <= 256);
-  constexpr int kLanes = kHeadDim / 8;
-  const uint32_t these =
-      kLanes == 32 ? kFullWarp : (kFullWarp >> (32 - kLanes)) << (threadIdx.x % 32 / kLanes * kLanes);
-  const uint32_t high_words[2] = {high.x, high.y}, low_words[2] = {low.x, low.y};
-  int32_t fixed[8];
+__device__ __forceinline__ void restore_sixteen(const uint4& high, const uint4& low, float unit, int lane,
+                                                float (&x)[16]) {
+  static_assert(can_split(kHeadDim) && kHeadDim <= 128);
+  constexpr int kLanes = kHeadDim / 16;
+  const uint32_t these = (kFullWarp >> (32 - kLanes)) << (threadIdx.x % 32 / kLanes * kLanes);
+  const uint32_t high_words[4] = {high.x, high.y, high.z, high.w};
+  const uint32_t low_words[4] = {low.x, low.y, low.z, low.w};
+  int32_t fixed[16];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < 16; ++i) {
     fixed[i] = 256 * static_cast<int8_t>(high_words[i / 4] >> (i % 4 * 8)) +
                static_cast<int8_t>(low_words[i / 4] >> (i % 4 * 8));
   }
 #pragma unroll
-  for (int stride = 1; stride < 8; stride *= 2) {
+  for (int stride = 1; stride < 16; stride *= 2) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < 16; ++i) {
       if ((i & stride) != 0) continue;
       const int32_t a = fixed[i], b = fixed[i + stride];
       fixed[i] = a + b;
@@ -157,18 +180,14 @@ __device__ __forceinline__ void restore_eight(const uint2& high, const uint2& lo
   }
 #pragma unroll
   for (int stride = 1; stride < kLanes; stride *= 2) {
+    const int32_t sign = (lane & stride) == 0 ? 1 : -1;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int32_t other = __shfl_xor_sync(these, fixed[i], stride);
-      fixed[i] = (lane & stride) == 0 ? fixed[i] + other : other - fixed[i];
-    }
+    for (int i = 0; i < 16; ++i) fixed[i] = __shfl_xor_sync(these, fixed[i], stride) + sign * fixed[i];
   }
   const float factor = unit / (256 * kHeadDim);
+  const uint32_t signs = rotation_signs(16 * lane);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float element = static_cast<float>(fixed[i]) * factor;
-    x[i] = rotation_negates(8 * lane + i) ? -element : element;
-  }
+  for (int i = 0; i < 16; ++i) x[i] = negated_by_bit(static_cast<float>(fixed[i]) * factor, signs, i);
 }
 
 }  // namespace allot::kernels::cuda

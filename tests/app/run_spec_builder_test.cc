@@ -138,6 +138,7 @@ TEST_F(RunSpecBuilder, TheCommandThatRunsItAgainSaysEveryCondition) {
   run_.attention.unit = kernels::BudgetUnit::kSamples;
   run_.attention.parameters = kernels::default_parameters();
   run_.generation = {.dtype = "float32",
+                     .keys = "high",
                      .temperature = 0.25,
                      .top_p = 0.5,
                      .repetition_penalty = 1.25,

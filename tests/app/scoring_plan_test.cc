@@ -386,8 +386,8 @@ TEST_F(ScoringPlanTest, TheCommandThatScoresAgainSaysEveryCondition) {
                      "--answer-field", "solution"},
                     {"dense"}, {"--data", csv.string()}),
               AllOf(HasSubstr(" --grader 'python3 grade.py' "), HasSubstr("its questions.csv' ")));
-  again({"--prompt-style", "boxed", "--dtype", "float32", "--temperature", "0.25", "--top-p", "0.5",
-         "--repetition-penalty", "1.25", "--max-new-tokens", "33"},
+  again({"--prompt-style", "boxed", "--dtype", "float32", "--keys", "split", "--temperature", "0.25",
+         "--top-p", "0.5", "--repetition-penalty", "1.25", "--max-new-tokens", "33"},
         {"uniform:8"}, {"--data", small_.train.string(), "--limit", "3"});
   again({"--estimator", "joint", "--unit", "rows", "--prefill", "dense", "--tile", "64", "--score-stage",
          "bernoulli", "--score-budget", "5", "--mean-group-query"},
@@ -402,7 +402,9 @@ TEST_F(ScoringPlanTest, TheCommandThatScoresAgainSaysEveryCondition) {
   }
   // A schedule file says otherwise, which the command must overrule.
   ScheduleFile file = learned();
-  again({}, {written(file)});
+  file.conditions.generation.keys = kernels::KeyFormat::kHighPlane;
+  EXPECT_THAT(again({}, {written(file)}), Not(HasSubstr("--keys 16-bit")));
+  EXPECT_THAT(again({"--keys", "16-bit"}, {written(file)}), HasSubstr(" --keys 16-bit "));
   again({"--mean-group-query=false", "--tile", "256", "--temperature", "0"}, {written(file)});
   file.conditions.attention.estimator = kernels::Estimator::kJoint;
   file.conditions.attention.unit = kernels::BudgetUnit::kRows;

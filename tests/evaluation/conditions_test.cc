@@ -211,7 +211,7 @@ TEST(Conditions, SplitKeysAreOthersThanThoseThatFilesDoNotSay) {
   Json wrong = to_json(split);
   wrong["generation"]["keys"] = "9-bit";
   EXPECT_THAT([&] { (void)conditions_from_json(wrong, "a.json"); },
-              ThrowsMessage<CorruptFile>(Names("a.json", "generation.keys", "9-bit", "16-bit")));
+              ::testing::ThrowsMessage<CorruptFile>(Names("a.json", "generation.keys", "9-bit", "16-bit")));
   Conditions none = sixteen;
   none.unknown = {"generation.dtype"};
   EXPECT_THAT(differences(none, split), IsEmpty()) << "of an unknown dtype the keys are unknown";

@@ -1,4 +1,4 @@
-// Keys from planes of 8 bits back to 16-bit pages: kHeadDim / 8 neighbouring lanes do a key of a KV head.
+// Keys from planes of 8 bits back to 16-bit pages: kHeadDim / 16 neighbouring lanes do a key of a KV head.
 #include "kernels/cuda/rows/launch.h"
 #include "kernels/cuda/rows/restore_keys.cuh"
 #include "kernels/cuda/rows/validate_rows.h"

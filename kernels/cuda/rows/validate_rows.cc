@@ -58,6 +58,7 @@ void check(const RotaryParams& p) {
     check.refuse("planes.low or planes.query is set without planes.high");
   if (planes.high == nullptr) return;
   check_split_kernel(check, p.dtype, p.head_dim, p.qkv_stride);
+  check_split_pages(check, p.page_size);
   check_alignment(check, {{"qkv", p.qkv},
                           {"bias", p.bias},
                           {"q_norm", p.q_norm},
@@ -176,6 +177,12 @@ void check(const RestoreSplitKeysParams& p) {
   check_split_kernel(check, p.dtype, p.head_dim, p.head_dim);
   check_split_pages(check, p.page_size);
   if (p.sequences == 0) return;
+  // Rows are counted in 32 bits.
+  const int64_t most = int64_t{UINT32_MAX} / (int64_t{p.page_size} * p.num_kv_heads);
+  if (p.num_pages < 0 || p.num_pages > most) {
+    check.refuse("the pool has {} pages of {} tokens with {} KV heads; expected 0 to {} pages", p.num_pages,
+                 p.page_size, p.num_kv_heads, most);
+  }
   check.pointers(
       {{"high", p.high}, {"page_table", p.page_table}, {"lengths", p.lengths}, {"key_pages", p.key_pages}});
   check_alignment(check, {{"high", p.high}, {"low", p.low}, {"key_pages", p.key_pages}});

@@ -131,6 +131,8 @@ TEST(RowsCudaHost, RefuseSplitKeysThatCannotBeRestored) {
   EXPECT_THAT(refused([](P& p) { p.head_dim = 96; }), Names("head_dim", 96, 64, 128));
   EXPECT_THAT(refused([](P& p) { p.page_size = 40; }), Names("page_size", 40, 16));
   EXPECT_THAT(refused([](P& p) { p.max_pages = 0; }), Names("max_pages", 0, 1));
+  EXPECT_THAT(refused([](P& p) { p.num_pages = int64_t{1} << 26; }),
+              Names("pages", 67108864, 16, 8, 33554431));
   EXPECT_THAT(refused([](P& p) { p.dtype = DType::kFloat32; }), Names("float32", "float16"));
   EXPECT_THAT(refused([](P& p) { p.lengths = nullptr; }), Names("lengths", "null"));
   EXPECT_THAT(refused([](P& p) { p.low += 8; }), Names("low", 16));

@@ -465,6 +465,8 @@ TEST_F(ValidateSplitKeys, NeedSixteenBitKeysAndQueriesForSequencesThatAttendExac
 
 TEST_F(ValidateSplitKeys, BesideExactAttentionNeedRoomForItsIndexOfSequences) {
   params_.query = params_.key_pages = address<const void>(0x10010);
+  params_.num_q_heads = 16 * params_.num_kv_heads;
+  params_.query_stride = int64_t{params_.num_q_heads} * params_.head_dim;
   params_.batch = bounds_.num_queries = kMaxCudaBatch;
   limits_.shared_bytes_per_block = 99 * 1024;
   EXPECT_EQ(outcome().message, "accepted");
