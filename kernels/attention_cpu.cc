@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "base/round_up.h"
 #include "kernels/attention.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/launch.h"
-#include "kernels/cpu/vec_generic.h"
 #include "kernels/thread_pool.h"
 
 namespace allot::kernels {

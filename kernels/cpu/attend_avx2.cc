@@ -6,10 +6,11 @@
 
 ALLOT_BEGIN_TARGET("avx2,fma,f16c,bmi,bmi2,popcnt")
 #include "kernels/cpu/make_kernels.h"
+#include "kernels/cpu/vec_avx2.h"
 
 namespace allot::kernels::cpu {
 
-const Kernels kAvx2Kernels = MakeKernels<GenericVec<8>>::kTable;
+const Kernels kAvx2Kernels = MakeKernels<Avx2Vec>::kTable;
 
 }  // namespace allot::kernels::cpu
 ALLOT_END_TARGET

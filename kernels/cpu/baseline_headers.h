@@ -10,11 +10,15 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "base/philox.h"
 #include "kernels/attention.h"
 #include "kernels/bfloat16.h"
+#include "kernels/cpu/lane_picks.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/launch.h"
+#include "kernels/cpu/read_rows.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/rows.h"
 #include "kernels/sampling.h"

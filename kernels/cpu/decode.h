@@ -319,12 +319,14 @@ class Decode {
   [[gnu::noinline]] void sum_shared() {
     const bool one_group = row_of(p_.method.estimator).scope == Scope::kGroup;
     const int32_t groups = one_group ? 1 : kv_heads_;
+    const float* norms = data_.locate_norms(work_);
     for (int32_t kv_head = 0; kv_head < kv_heads_; kv_head += groups) {
       const int32_t first = kv_head * data_.group;
       SharedWeights shared{weights(first), stride_, groups, data_.group, data_.keys};
       attend_shared<V, T>(
           shared, p_, data_.samples, data_.draws(0, head_of(first)),
           data_.value_pages() + place(kv_head, 0) - offsets_[0], offsets_,
+          norms == nullptr ? nullptr : norms + kv_head * stride_,
           [&](int32_t row) { return out(first + row); }, work_, read_, kv_head);
     }
   }

@@ -1,7 +1,9 @@
 // Weighted sums of value vectors that lie anywhere in the pages.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "kernels/cpu/vec_generic.h"
 #include "kernels/cpu/workspace.h"
@@ -44,20 +46,88 @@ ALLOT_INLINE void gather_values(const T* pages, const int64_t* offsets, int32_t 
   }
 }
 
-// The same for a width that is known when the program runs; the usual ones unrolled.
-template <class V, class T, class WeightedKey>
-void gather_values(const T* pages, const int64_t* offsets, int32_t count, const WeightedKey& weighted_key,
-                   int32_t head_dim, float* sum) {
-  switch (head_dim) {
-    case 32:
-      return gather_values<V, T, 2>(pages, offsets, count, weighted_key, head_dim, sum);
-    case 64:
-      return gather_values<V, T, 4>(pages, offsets, count, weighted_key, head_dim, sum);
-    case 128:
-      return gather_values<V, T, 8>(pages, offsets, count, weighted_key, head_dim, sum);
-    default:
-      return gather_values<V, T, 0>(pages, offsets, count, weighted_key, head_dim, sum);
+// Rows that heads of a group read together: values at pages + offsets[key], of which head h weighs
+// pick.weight * weights[h * head_stride + key * key_stride].
+template <class T>
+struct SharedPicks {
+  const T* pages;
+  const int64_t* offsets;
+  std::span<const Pick> picks;
+  const float* weights;
+  int64_t head_stride;
+  int64_t key_stride;
+};
+
+// sums[h][c] = weighted sum of elements dim + 16 c .. dim + 16 c + 16 of the values, for kHeads heads.
+// kPartial: there are only `left` elements.
+template <class V, class T, int kHeads, int kChunks, bool kPartial = false>
+ALLOT_INLINE void gather_chunks(const SharedPicks<T>& from, int32_t head, int32_t dim, int32_t left,
+                                typename V::F (&sums)[kHeads][kChunks]) {
+  using F = typename V::F;
+  const float* const weights = from.weights + head * from.head_stride;
+  for (int h = 0; h < kHeads; ++h) {
+    for (int c = 0; c < kChunks; ++c) sums[h][c] = V::zero();
   }
+  for (const Pick& pick : from.picks) {
+    const T* value = from.pages + from.offsets[pick.key] + dim;
+    F values[kChunks];
+    for (int c = 0; c < kChunks; ++c)
+      values[c] = kPartial ? V::load_partial(value, left) : V::load(value + c * kLanes);
+    const float* w = weights + pick.key * from.key_stride;
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) {
+      const F factor = V::set1(w[h * from.head_stride] * pick.weight);
+      for (int c = 0; c < kChunks; ++c) sums[h][c] = V::fma(values[c], factor, sums[h][c]);
+    }
+  }
+}
+
+// The estimates of heads [head, head + kHeads); scale(h) is what a head's sum is multiplied by, out(h) where
+// it goes.
+template <class V, int kHeads, class T, class Scale, class Out>
+void gather_some_heads(const SharedPicks<T>& from, int32_t head, int32_t head_dim, const Scale& scale,
+                       const Out& out) {
+  using F = typename V::F;
+  int32_t dim = 0;
+  for (; dim + V::kGatherChunks * kLanes <= head_dim; dim += V::kGatherChunks * kLanes) {
+    F sums[kHeads][V::kGatherChunks];
+    gather_chunks<V>(from, head, dim, 0, sums);
+    for (int h = 0; h < kHeads; ++h) {
+      const F factor = V::set1(scale(head + h));
+      for (int c = 0; c < V::kGatherChunks; ++c)
+        V::store(out(head + h) + dim + c * kLanes, sums[h][c] * factor);
+    }
+  }
+  for (; dim < head_dim; dim += kLanes) {
+    const int32_t left = std::min(kLanes, head_dim - dim);
+    F sums[kHeads][1];
+    if (left == kLanes) {
+      gather_chunks<V>(from, head, dim, left, sums);
+    } else {
+      gather_chunks<V, T, kHeads, 1, true>(from, head, dim, left, sums);
+    }
+    for (int h = 0; h < kHeads; ++h) {
+      const F result = sums[h][0] * V::set1(scale(head + h));
+      if (left == kLanes) {
+        V::store(out(head + h) + dim, result);
+      } else {
+        V::store_partial(out(head + h) + dim, result, left);
+      }
+    }
+  }
+}
+
+// The same for heads [0, heads), as many at a time as the registers hold: a value is read once for them.
+template <class V, class T, class Scale, class Out>
+void gather_heads(const SharedPicks<T>& from, int32_t heads, int32_t head_dim, const Scale& scale,
+                  const Out& out) {
+  int32_t head = 0;
+  if constexpr (V::kGatherHeads == 4) {
+    for (; head + 4 <= heads; head += 4) gather_some_heads<V, 4>(from, head, head_dim, scale, out);
+    if (head + 3 == heads) return gather_some_heads<V, 3>(from, head, head_dim, scale, out);
+  }
+  for (; head + 2 <= heads; head += 2) gather_some_heads<V, 2>(from, head, head_dim, scale, out);
+  if (head < heads) gather_some_heads<V, 1>(from, head, head_dim, scale, out);
 }
 
 template <class V, class T>

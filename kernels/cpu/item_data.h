@@ -2,8 +2,10 @@
 // decode and prefill.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/launch.h"
 
 namespace allot::kernels::cpu {
@@ -59,6 +61,24 @@ struct ItemData {
       }
     }
     return offsets;
+  }
+
+  // Norms of the values of keys [0, keys) for every KV head of the item: [KV heads, padded keys], zeros in
+  // the padding up to a whole number of lanes. Null where the method uses none.
+  const float* locate_norms(Workspace& work) const {
+    if (!uses_value_norms(p.method)) return nullptr;
+    const int64_t padded = (int64_t{keys} + kLanes - 1) / kLanes * kLanes;
+    float* norms = work.norms.reserve(item.num_kv_heads * padded);
+    const int32_t* pages = p.page_table + item.sequence * p.max_pages;
+    for (int32_t head = 0; head < item.num_kv_heads; ++head) {
+      float* of_head = norms + head * padded;
+      for (int32_t key = 0; key < keys; key += p.page_size) {
+        const int64_t row = int64_t{pages[key / p.page_size]} * p.num_kv_heads + item.kv_head + head;
+        std::copy_n(p.value_norms + row * p.page_size, std::min(p.page_size, keys - key), of_head + key);
+      }
+      std::fill(of_head + keys, of_head + padded, 0.0f);
+    }
+    return norms;
   }
 
   const AttentionParams& p;

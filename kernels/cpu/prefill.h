@@ -9,19 +9,16 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/gather.h"
 #include "kernels/cpu/item_data.h"
 #include "kernels/cpu/lane_draws.h"
+#include "kernels/cpu/lane_select.h"
 #include "kernels/cpu/read_rows.h"
 #include "kernels/cpu/score_query.h"
 #include "kernels/cpu/select.h"
-#include "kernels/cpu/share.h"
 #include "kernels/cpu/vec_math.h"
 
 namespace allot::kernels::cpu {
-
-// How many keys are summed before their sum is added to the running total of a row: keeps float32 sums of
-// long rows exact enough.
-inline constexpr int32_t kSumChunk = 256;
 
 template <class V, class T>
 class Prefill {
@@ -35,6 +32,7 @@ class Prefill {
         data_(p, item),
         counts_row_(row_of(p.method.estimator).counts_row),
         scope_(row_of(p.method.estimator).scope),
+        pick_lanes_(kPickLanes[p.method.estimator]),
         padded_keys_((data_.keys + kLanes - 1) / kLanes * kLanes),
         padded_dim_((p.head_dim + kLanes - 1) / kLanes * kLanes),
         read_(p, item.sequence, item.num_queries * item.num_kv_heads, data_.keys, work) {
@@ -59,6 +57,9 @@ class Prefill {
   }
 
  private:
+  static constexpr Methods::Table<typename PickLanesOf<V>::Function, PickLanesOf<V>> kPickLanes{};
+  // With more keys than this for each sample, reading those that have one is faster than reading all.
+  static constexpr int32_t kKeysASample = 4;
   // Matrix tiles take bfloat16 operands.
   static constexpr bool kMayTile = V::kTiles && sizeof(T) == sizeof(uint16_t);
 
@@ -74,6 +75,7 @@ class Prefill {
   // Sixteen rows at a time, whatever their queries and heads.
   void attend_alone() {
     if (data_.samples != 0) load_cache();
+    weights_ = work_.weights.reserve(int64_t{padded_keys_} * kLanes);
     Position next;
     for (int64_t left = data_.item.num_queries * data_.group; left > 0; left -= kLanes) {
       count_ = static_cast<int32_t>(std::min<int64_t>(kLanes, left));
@@ -91,33 +93,94 @@ class Prefill {
     }
   }
 
-  // Sixteen queries at a time, with all heads of the scope: their rows are laid out as in decoding, where
-  // they choose together.
+  // Sixteen queries at a time, the rows of their lanes those of one head after the other; the heads of the
+  // scope choose together.
   void attend_together() {
-    const int64_t* offsets = data_.locate_keys(work_);
+    offsets_ = data_.locate_keys(work_);
+    const float* norms = data_.locate_norms(work_);
     const int32_t kv_heads = data_.item.num_kv_heads;
     const int32_t heads = kv_heads * data_.group;
     const int64_t head_elements = int64_t{p_.page_size} * p_.head_dim;
-    float* rows = work_.shared.reserve(kLanes * int64_t{heads} * padded_keys_);
-    if (kv_heads == 1) load_keys(offsets, 0);
+    const int64_t head_weights = int64_t{padded_keys_} * kLanes;
+    weights_ = work_.weights.reserve(heads * head_weights);
+    float* const all_weights = weights_;
+    float* scales = work_.scales.reserve(int64_t{heads} * kLanes);  // 1 / each row's sum of weights
+    if (kv_heads == 1) load_keys(offsets_, 0);
     for (int64_t first = 0; first < data_.item.num_queries; first += kLanes) {
       count_ = static_cast<int32_t>(std::min<int64_t>(kLanes, data_.item.num_queries - first));
+      const int32_t keys = data_.visible(first + count_ - 1);
+      float* sizes = work_.sizes.reserve(int64_t{kv_heads} * keys * kLanes);
       for (int32_t head = 0; head < heads; ++head) {
-        if (kv_heads > 1 && head % data_.group == 0) load_keys(offsets, head / data_.group * head_elements);
+        const int32_t kv_head = head / data_.group, in_group = head % data_.group;
+        if (kv_heads > 1 && in_group == 0) load_keys(offsets_, kv_head * head_elements);
         for (int32_t lane = 0; lane < kLanes; ++lane)
           rows_[lane] = {first + std::min(lane, count_ - 1), head};
-        weigh();
-        for (int32_t lane = 0; lane < count_; ++lane)
-          copy_row(lane, padded_to_lanes(data_.visible(first + lane)),
-                   rows + (int64_t{lane} * heads + head) * padded_keys_);
+        weights_ = all_weights + head * head_weights;
+        const F scale = V::set1(1.0f) / weigh();
+        V::store(scales + int64_t{head} * kLanes, scale);
+        const bool last = norms != nullptr && in_group == data_.group - 1;
+        add_probabilities(keys, scale, in_group == 0,
+                          last ? norms + int64_t{kv_head} * padded_keys_ : nullptr,
+                          sizes + int64_t{kv_head} * keys * kLanes);
       }
-      for (int32_t lane = 0; lane < count_; ++lane) {
-        const SharedWeights shared{rows + int64_t{lane} * heads * padded_keys_, padded_keys_, kv_heads,
-                                   data_.group, data_.visible(first + lane)};
-        attend_shared<V, T>(
-            shared, p_, data_.samples, data_.draws(first + lane, data_.first_head), data_.value_pages(),
-            offsets, [&](int32_t row) { return data_.out(first + lane, data_.first_head + row); }, work_,
-            read_, (first + lane) * kv_heads);
+      weights_ = all_weights;
+      write_together(first, choose_together(first, {sizes, kv_heads * keys, count_}), keys, scales);
+    }
+  }
+
+  // Adds each row's probabilities to the sizes of its group's keys, or sets them, and multiplies by the norms
+  // where there are some.
+  void add_probabilities(int32_t keys, F scale, bool set, const float* norms, float* sizes) const {
+    for (int32_t key = 0; key < keys; ++key) {
+      const int64_t at = int64_t{key} * kLanes;
+      F size = V::load(weights_ + at) * scale;
+      if (!set) size = V::load(sizes + at) + size;
+      V::store(sizes + at, norms == nullptr ? size : size * V::set1(norms[key]));
+    }
+  }
+
+  // The value rows of each query, numbered KV head * keys + key.
+  LanePicks choose_together(int64_t first, const LaneSizes& rows) {
+    DrawRow draws[kLanes];
+    for (int32_t lane = 0; lane < kLanes; ++lane)
+      draws[lane] = data_.draws(first + std::min(lane, count_ - 1), data_.first_head);
+    alignas(64) float u[kLanes];
+    draw_uniforms<V>(draws, kRowDraw, u);
+    const int64_t of_group = rows_of_group(p_.method.unit, data_.samples, data_.group);
+    if (row_of(p_.method.estimator).spaced) {
+      const auto per_mass = static_cast<float>(static_cast<double>(of_group) / data_.group);
+      return level_lanes<V>(rows, per_mass, u, work_);
+    }
+    int32_t wanted[kLanes];
+    for (int32_t lane = 0; lane < kLanes; ++lane) {
+      const int64_t visible = data_.visible(first + std::min(lane, count_ - 1));
+      wanted[lane] = static_cast<int32_t>(std::min(of_group, visible) * data_.item.num_kv_heads);
+    }
+    return threshold_lanes<V>(rows, wanted, u, work_);
+  }
+
+  void write_together(int64_t first, const LanePicks& picks, int32_t keys, const float* scales) {
+    const int32_t kv_heads = data_.item.num_kv_heads;
+    const int64_t head_weights = int64_t{padded_keys_} * kLanes;
+    for (int32_t lane = 0; lane < count_; ++lane) {
+      std::span<Pick> left = picks.of(lane);
+      for (int32_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
+        size_t count = 0;
+        for (; count < left.size() && left[count].key < (kv_head + 1) * keys; ++count) {
+          left[count].key -= kv_head * keys;
+          read_.mark((first + lane) * kv_heads + kv_head, left[count].key);
+        }
+        const int32_t head = kv_head * data_.group;
+        gather_heads<V>(
+            SharedPicks<T>{.pages = data_.value_pages() + int64_t{kv_head} * p_.page_size * p_.head_dim,
+                           .offsets = offsets_,
+                           .picks = left.first(count),
+                           .weights = weights_ + head * head_weights + lane,
+                           .head_stride = head_weights,
+                           .key_stride = kLanes},
+            data_.group, p_.head_dim, [&](int32_t h) { return scales[int64_t{head + h} * kLanes + lane]; },
+            [&](int32_t h) { return data_.out(first + lane, data_.first_head + head + h); });
+        left = left.subspan(count);
       }
     }
   }
@@ -141,15 +204,16 @@ class Prefill {
   // Keys [padded keys, head_dim] and values [padded keys, padded head_dim], zeros in the padding: as float32,
   // or in the order of the tiles.
   void load_cache() {
-    const int64_t* offsets = data_.locate_keys(work_);
-    load_keys(offsets, 0);
+    offsets_ = data_.locate_keys(work_);
+    load_keys(offsets_, 0);
+    if (pick_lanes_ != nullptr && data_.samples != kDenseBudget) return;  // values are read where they lie
     if constexpr (kMayTile) {
-      if (sum_by_tiles_) load_tile_values(offsets);
+      if (sum_by_tiles_) load_tile_values(offsets_);
     }
     if (!sum_by_tiles_) {
       values_ = work_.values.reserve(padded_keys_ * padded_dim_);
       for (int64_t key = 0; key < data_.keys; ++key) {
-        widen_vector(data_.value_pages() + offsets[key], values_ + key * padded_dim_, padded_dim_);
+        widen_vector(data_.value_pages() + offsets_[key], values_ + key * padded_dim_, padded_dim_);
       }
       std::fill(values_ + data_.keys * padded_dim_, values_ + padded_keys_ * padded_dim_, 0.0f);
     }
@@ -212,13 +276,13 @@ class Prefill {
     }
   }
 
-  // weights_ = exp(scale * (score - largest)) of the rows in the lanes; returns each row's sum.
+  // weights_, which has room for padded_keys_ keys, becomes exp(scale * (score - largest)) of the rows in the
+  // lanes; returns each row's sum.
   F weigh() {
     int32_t visible[kLanes];
     for (int32_t lane = 0; lane < kLanes; ++lane) visible[lane] = data_.visible(query_of(lane));
     load_queries();
     const int32_t padded = padded_to_lanes(visible[kLanes - 1]);
-    weights_ = work_.weights.reserve(int64_t{padded_keys_} * kLanes);
     F largest = V::set1(-3.0e38f);
     for (int32_t key = 0; key < padded; key += V::kKeyTile) largest = score_tile(key, visible, largest);
     return exponentiate(padded, largest);
@@ -229,9 +293,13 @@ class Prefill {
     const int32_t keys = data_.visible(query_of(kLanes - 1));
     if (data_.samples == kDenseBudget) {
       write_weighted(keys, V::set1(1.0f) / total);
+    } else if (counts_row_ && !sum_by_tiles_ && keys > kKeysASample * data_.samples) {
+      return write_counted(keys, total);
     } else if (counts_row_) {
       count_systematic(keys, total);
       write_weighted(keys, V::set1(1.0f / static_cast<float>(data_.samples)));
+    } else if (pick_lanes_ != nullptr) {
+      return write_chosen(keys, total);
     } else {
       for (int32_t lane = 0; lane < count_; ++lane) write_picked(lane, data_.visible(query_of(lane)));
       return;
@@ -254,12 +322,28 @@ class Prefill {
     if constexpr (kMayTile) {
       if (score_by_tiles_) return load_tile_queries();
     }
-    queries_ = work_.query.reserve(int64_t{p_.head_dim} * kLanes);
+    queries_ = work_.query.reserve(padded_dim_ * kLanes);
+    if (data_.exact_scores) return load_exact_queries();
     float query[256];  // largest head_dim
     if (count_ < kLanes) std::fill(queries_, queries_ + int64_t{p_.head_dim} * kLanes, 0.0f);
     for (int32_t lane = 0; lane < count_; ++lane) {
       score_query<V>(data_, query_of(lane), head_of(lane), query);
       for (int32_t i = 0; i < p_.head_dim; ++i) queries_[i * kLanes + lane] = query[i];
+    }
+  }
+
+  void load_exact_queries() {
+    for (int32_t dim = 0; dim < p_.head_dim; dim += kLanes) {
+      F block[kLanes];
+      for (int32_t lane = 0; lane < kLanes; ++lane) {
+        block[lane] = V::zero();
+        if (lane >= count_) continue;
+        const T* query = data_.query(query_of(lane), head_of(lane)) + dim;
+        const int32_t left = p_.head_dim - dim;
+        block[lane] = left >= kLanes ? V::load(query) : V::load_partial(query, left);
+      }
+      V::transpose(block);
+      for (int i = 0; i < kLanes; ++i) V::store(queries_ + int64_t{dim + i} * kLanes, block[i]);
     }
   }
 
@@ -338,31 +422,19 @@ class Prefill {
     return total;
   }
 
-  // Replaces weights by systematic counts floor(S P_n + u) - floor(S P_{n-1} + u). S is made slightly larger
-  // and the running count is limited to S, so that rounding at the end of a row never loses the last sample:
-  // each row's counts add up to S.
-  void count_systematic(int32_t keys, F total) {
+  // One uniform number for each row in the lanes.
+  void draw_row_uniforms(float (&u)[kLanes]) const {
     DrawRow draws[kLanes];
     for (int32_t lane = 0; lane < kLanes; ++lane) draws[lane] = data_.draws(query_of(lane), head_of(lane));
-    alignas(64) float u[kLanes];
     draw_uniforms<V>(draws, kRowDraw, u);
-    const F offset = V::load(u);
-    const auto samples = static_cast<float>(data_.samples);
-    const F limit = V::set1(samples);
-    const F rate = V::set1(samples * (1 + 0x1p-22f)) / total;
-    F base = V::zero();
-    F before = V::zero();
-    for (int32_t chunk = 0; chunk < keys; chunk += kSumChunk) {
-      F sum = V::zero();
-      for (int32_t key = chunk; key < std::min(keys, chunk + kSumChunk); ++key) {
-        float* w = weights_ + int64_t{key} * kLanes;
-        sum = sum + V::load(w);
-        const F reached = V::min(V::floor(V::fma(base + sum, rate, offset)), limit);
-        V::store(w, reached - before);
-        before = reached;
-      }
-      base = base + sum;
-    }
+  }
+
+  // Replaces weights by systematic counts.
+  void count_systematic(int32_t keys, F total) {
+    alignas(64) float u[kLanes];
+    draw_row_uniforms(u);
+    count_lanes<V>({weights_, keys, count_}, data_.samples, total, u,
+                   [this](int32_t key, F count) { V::store(weights_ + int64_t{key} * kLanes, count); });
   }
 
   // out = scale * sum over keys of weight * value, for every row.
@@ -434,6 +506,40 @@ class Prefill {
     }
   }
 
+  // The same as count_systematic and write_weighted, to the bit, without the keys that have no sample.
+  void write_counted(int32_t keys, F total) {
+    static constexpr float kOne = 1;
+    alignas(64) float u[kLanes];
+    draw_row_uniforms(u);
+    const LanePicks picks = systematic_lanes<V>({weights_, keys, count_}, data_.samples, total, u, work_);
+    const float scale = 1.0f / static_cast<float>(data_.samples);
+    for (int32_t lane = 0; lane < count_; ++lane) write_picks(lane, picks, &kOne, 0, scale);
+  }
+
+  // Computes the rows from what they choose all at once.
+  void write_chosen(int32_t keys, F total) {
+    alignas(64) float u[kLanes], scales[kLanes];
+    draw_row_uniforms(u);
+    V::store(scales, V::set1(1.0f) / total);
+    const LanePicks picks = pick_lanes_({weights_, keys, count_}, data_.samples, u, work_);
+    for (int32_t lane = 0; lane < count_; ++lane)
+      write_picks(lane, picks, weights_ + lane, kLanes, scales[lane]);
+  }
+
+  // One row: scale times the sum of its picks, each times weights[key * key_stride].
+  void write_picks(int32_t lane, const LanePicks& picks, const float* weights, int64_t key_stride,
+                   float scale) {
+    for (const Pick& pick : picks.of(lane)) read_.mark(query_of(lane), pick.key);
+    gather_heads<V>(
+        SharedPicks<T>{.pages = data_.value_pages(),
+                       .offsets = offsets_,
+                       .picks = picks.of(lane),
+                       .weights = weights,
+                       .head_stride = 0,
+                       .key_stride = key_stride},
+        1, p_.head_dim, [&](int32_t) { return scale; }, [&](int32_t) { return out(lane); });
+  }
+
   // Computes one row from its picks.
   void write_picked(int32_t lane, int32_t keys) {
     float* weights = work_.row.reserve(int64_t{padded_keys_});
@@ -467,15 +573,17 @@ class Prefill {
   const ItemData<V, T> data_;
   const bool counts_row_;
   const Scope scope_;
+  const typename PickLanesOf<V>::Function pick_lanes_;  // null: rows are selected one by one
   const int64_t padded_keys_;
   const int64_t padded_dim_;
   ReadRows read_;      // of each query and KV head
   int32_t count_ = 0;  // rows in the lanes
   Position rows_[kLanes];
+  const int64_t* offsets_ = nullptr;
   float* queries_ = nullptr;
   float* keys_ = nullptr;
   float* values_ = nullptr;
-  float* weights_ = nullptr;  // [padded keys, 16]
+  float* weights_ = nullptr;  // [padded keys, 16]; [heads, padded keys, 16] of heads that choose together
   bool score_by_tiles_ = false;
   bool sum_by_tiles_ = false;
   uint16_t* tile_keys_ = nullptr;     // [padded keys, head_dim]

@@ -23,12 +23,11 @@ struct SharedWeights {
   }
 };
 
-// The size of every row: the sum of its probabilities in the heads of its group, times norm(group, key) where
-// the method uses norms. Returns [groups, padded keys], zeros in the padding; `scales` [groups, heads]
-// becomes 1 / the sum of each head's weights.
-template <class V, class Norm>
-const float* row_sizes(const SharedWeights& shared, float* scales, bool with_norms, const Norm& norm,
-                       Workspace& work) {
+// The size of every row: the sum of its probabilities in the heads of its group, times its norm where there
+// are `norms` [groups, padded keys]. Returns [groups, padded keys], zeros in the padding; `scales` [groups,
+// heads] becomes 1 / the sum of each head's weights.
+template <class V>
+const float* row_sizes(const SharedWeights& shared, const float* norms, float* scales, Workspace& work) {
   const int32_t padded = (shared.keys + kLanes - 1) / kLanes * kLanes;
   float* sizes = work.sizes.reserve(int64_t{shared.groups} * padded);
   for (int32_t group = 0; group < shared.groups; ++group) {
@@ -38,11 +37,13 @@ const float* row_sizes(const SharedWeights& shared, float* scales, bool with_nor
       const float scale = 1 / RowCdf<V>(w, shared.keys, work).total();
       scales[group * shared.heads + head] = scale;
       for (int32_t n = 0; n < padded; n += kLanes) {
-        const auto probability = V::load(w + n) * V::set1(scale);
-        V::store(of_group + n, head == 0 ? probability : V::load(of_group + n) + probability);
+        auto size = V::load(w + n) * V::set1(scale);
+        if (head > 0) size = V::load(of_group + n) + size;
+        if (norms != nullptr && head == shared.heads - 1)
+          size = size * V::load(norms + int64_t{group} * padded + n);
+        V::store(of_group + n, size);
       }
     }
-    for (int32_t n = 0; with_norms && n < shared.keys; ++n) of_group[n] *= norm(group, n);
   }
   return sizes;
 }
@@ -71,18 +72,14 @@ Picks select_level(const float* sizes, int32_t keys, float per_mass, const DrawR
 }
 
 // Estimates all rows of a scope. `pages` and `offsets` are where the value vectors of the first group lie;
-// those of the next group lie a KV head further in every page. out(row) is where row `group * heads + head`
-// goes.
+// those of the next group lie a KV head further in every page. `norms` are those of row_sizes, or null.
+// out(row) is where row `group * heads + head` goes.
 template <class V, class T, class Out>
 void attend_shared(const SharedWeights& shared, const AttentionParams& p, int32_t budget,
-                   const DrawRow& draws, const T* pages, const int64_t* offsets, const Out& out,
-                   Workspace& work, ReadRows& read, int64_t first_set = 0) {
+                   const DrawRow& draws, const T* pages, const int64_t* offsets, const float* norms,
+                   const Out& out, Workspace& work, ReadRows& read, int64_t first_set) {
   float* scales = work.scales.reserve(int64_t{shared.groups} * shared.heads);
-  const int64_t shift = pages - static_cast<const T*>(p.value_pages);
-  const auto norm = [&](int32_t group, int32_t key) {
-    return p.value_norms[(shift + offsets[key]) / p.head_dim + int64_t{group} * p.page_size];
-  };
-  const float* sizes = row_sizes<V>(shared, scales, uses_value_norms(p.method), norm, work);
+  const float* sizes = row_sizes<V>(shared, norms, scales, work);
   const int32_t padded = (shared.keys + kLanes - 1) / kLanes * kLanes;
   const int32_t listed = shared.groups * padded;
   const int64_t of_group = rows_of_group(p.method.unit, budget, shared.heads);
@@ -93,7 +90,6 @@ void attend_shared(const SharedWeights& shared, const AttentionParams& p, int32_
                           : select_threshold<V>(sizes, listed, rows, draws, work);
   const Pick* chosen = work.picks.reserve(0);
   Pick* list = work.pick_lists.reserve(int64_t{shared.keys} + 1);
-  float* sum = work.accumulator.reserve((p.head_dim + kLanes - 1) / kLanes * kLanes);
   for (int32_t group = 0; group < shared.groups; ++group) {
     const T* values = pages + int64_t{group} * p.page_size * p.head_dim;
     // By what the weight of every head is multiplied: 1 / the probability that the row is read.
@@ -111,15 +107,16 @@ void attend_shared(const SharedWeights& shared, const AttentionParams& p, int32_
       const char* bytes = reinterpret_cast<const char*>(values + offsets[list[i].key]);
       for (size_t byte = 0; byte < p.head_dim * sizeof(T); byte += 64) V::prefetch(bytes + byte);
     }
-    for (int32_t head = 0; head < shared.heads; ++head) {
-      const float* w = shared.row(group, head);
-      const auto weighted = [list, w](int32_t i) {
-        return Pick{list[i].key, w[list[i].key] * list[i].weight};
-      };
-      gather_values<V, T>(values, offsets, count, weighted, p.head_dim, sum);
-      const int32_t row = group * shared.heads + head;
-      write_row<V>(sum, scales[row], p.head_dim, out(row));
-    }
+    const int32_t first_row = group * shared.heads;
+    gather_heads<V>(
+        SharedPicks<T>{.pages = values,
+                       .offsets = offsets,
+                       .picks = {list, static_cast<size_t>(count)},
+                       .weights = shared.row(group, 0),
+                       .head_stride = shared.stride,
+                       .key_stride = 1},
+        shared.heads, p.head_dim, [&](int32_t head) { return scales[first_row + head]; },
+        [&](int32_t head) { return out(first_row + head); });
   }
 }
 

@@ -1,21 +1,19 @@
 // Sixteen float lanes as an array of narrower registers, written with compiler vector extensions: four of
-// four lanes for baseline x86-64 (and other architectures), two of eight where the including file is compiled
-// for AVX2 and FMA. Same interface as vec_avx512.h; the kernels are templates over either. The register width
-// keeps the instantiations of different instruction sets apart, so that the linker cannot merge them.
-// Registers are cast by the compiler's own __builtin_bit_cast, since Clang compiles std::bit_cast for the
-// baseline.
+// four lanes for baseline x86-64 (and other architectures), two of eight under vec_avx2.h. Same interface as
+// vec_avx512.h; the kernels are templates over either. The register width keeps the instantiations of
+// different instruction sets apart, so that the linker cannot merge them. Registers are cast by the
+// compiler's own __builtin_bit_cast, since Clang compiles std::bit_cast for the baseline.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
 #include "kernels/bfloat16.h"
+#include "kernels/cpu/lanes.h"
 
 #define ALLOT_INLINE static inline __attribute__((always_inline))
 
 namespace allot::kernels::cpu {
-
-inline constexpr int kLanes = 16;
 
 template <int kWidth>
 struct GenericVec {
@@ -56,9 +54,12 @@ struct GenericVec {
 
   static constexpr bool kTiles = false;  // matrix tiles: vec_amx.h
 
-  // Register tiles: keys of a score tile, rows of a value tile. Sized for 16 registers.
+  // Register tiles: keys of a score tile, rows of a value tile, heads and chunks of sixteen lanes of a
+  // gathered sum. Sized for 16 registers.
   static constexpr int kKeyTile = 2 * kWidth / 4;
   static constexpr int kRowTile = kWidth / 4;
+  static constexpr int kGatherHeads = 2;
+  static constexpr int kGatherChunks = kWidth / 4;
 
   // Register by register: GCC would copy the whole array through the stack in smaller pieces.
   ALLOT_INLINE F load(const float* p) {
@@ -209,6 +210,15 @@ struct GenericVec {
     store(sums, x);
     for (int i = 1; i < kLanes; ++i) sums[i] += sums[i - 1];
     return load(sums);
+  }
+  // Lane j of x[i] becomes lane i of x[j].
+  ALLOT_INLINE void transpose(F (&x)[kLanes]) {
+    float rows[kLanes][kLanes], columns[kLanes][kLanes];
+    for (int i = 0; i < kLanes; ++i) store(rows[i], x[i]);
+    for (int i = 0; i < kLanes; ++i) {
+      for (int j = 0; j < kLanes; ++j) columns[j][i] = rows[i][j];
+    }
+    for (int i = 0; i < kLanes; ++i) x[i] = load(columns[i]);
   }
   ALLOT_INLINE void prefetch(const void* p) {
     __builtin_prefetch(p);

@@ -54,12 +54,13 @@ struct Workspace {
   Buffer<float> rest;        // the row without the keys that `threshold` keeps
   Buffer<float> shared;      // rows of weights of heads that choose together
   Buffer<float> sizes;       // of rows that heads choose together
+  Buffer<float> norms;       // of values
   Buffer<float> scales;      // 1 / the sum of the weights of each of them
   Buffer<uint8_t> marks;     // of value rows that were read
   Buffer<float> block_ends;  // CDF of a row at the end of each block of lanes
   Buffer<float> super_ends;  // CDF of a row at the end of each block of blocks
   Buffer<Pick> picks;        // picks of the row that was selected last
-  Buffer<Pick> pick_lists;   // picks of all rows of an item
+  Buffer<Pick> pick_lists;   // picks of several rows
   Buffer<Picks> row_picks;
   Buffer<int32_t> order;  // keys in the order of `topk`, tile budgets of `prop`
   Buffer<double> masses;  // of tiles

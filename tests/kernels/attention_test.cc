@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -234,6 +235,34 @@ TEST_P(EveryEstimator, GivesARowTheSameBytesHoweverThePromptIsCutAndWhoeverShare
     const std::vector<double> part = cut.run(isa);
     for (size_t i = 0; i < 23 * 7 * 32; ++i) {
       ASSERT_EQ(part[i], all[37 * 7 * 32 + i]) << describe(whole_spec, isa) << " element " << i;
+    }
+  }
+}
+
+// What a prompt's first rows are does not depend on how many follow: neither on the keys that lie behind
+// theirs, nor on the rows beside them, on which it may depend how they are summed (of sys from 4 keys a
+// sample on).
+TEST_P(EveryEstimator, GivesThePromptsFirstRowsTheSameBytesHoweverManyFollow) {
+  constexpr int32_t kFirst = 24, kAll = 45, kHeads = 3, kHeadDim = 40;
+  for (const cpu::Isa isa : supported_isas()) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      const LaunchSpec spec{.sequences = {{kAll, kAll, 6}},
+                            .num_q_heads = kHeads,
+                            .num_kv_heads = 1,
+                            .head_dim = kHeadDim,
+                            .dtype = dtype,
+                            .estimator = GetParam()};
+      Launch launch(spec);
+      launch.run(isa);
+      AttentionParams first = launch.params;
+      const std::vector<int64_t> starts{0, kFirst};
+      const std::vector<int32_t> lengths{kFirst};
+      std::vector<unsigned char> out(static_cast<size_t>(kFirst * kHeads * kHeadDim * size_of(dtype)));
+      first.query_start = starts.data();
+      first.lengths = lengths.data();
+      first.out = out.data();
+      cpu::attend(first, 1, isa);
+      EXPECT_EQ(std::memcmp(out.data(), launch.params.out, out.size()), 0) << describe(spec, isa);
     }
   }
 }
