@@ -1,17 +1,20 @@
-// Instructions of the processor that the program runs on.
+// Instructions of the processor that the program runs on, as far as it may use them.
 #pragma once
 
 namespace allot {
 
-// AVX-512 F, BW, DQ and VL: those that code for AVX-512 is compiled for.
-inline bool has_avx512() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-#else
-  return false;
-#endif
-}
+// Instruction sets that code is compiled for, in ascending order; each includes those before it.
+enum class InstructionSet { kPortable, kAvx2, kAvx512, kAmx };
+
+// "portable", "avx2", "avx512", "amx"
+const char* name(InstructionSet set);
+
+// The best of them that may be used: amx, or what the environment variable ALLOT_MAX_INSTRUCTIONS names, so
+// that an older processor can be measured on a newer one. Read once. Throws InvalidArgument for another name.
+InstructionSet allowed_instructions();
+
+// Whether the processor has AVX-512 F, BW, DQ and VL, those that code for AVX-512 is compiled for, and it is
+// allowed.
+bool has_avx512();
 
 }  // namespace allot

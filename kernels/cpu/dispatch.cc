@@ -3,7 +3,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/instructions.h"
 #include "kernels/cpu/launch.h"
 
 namespace allot::kernels::cpu {
@@ -23,25 +22,13 @@ bool may_use_tiles() {
 
 }  // namespace
 
-const char* name(Isa isa) {
-  switch (isa) {
-    case Isa::kPortable:
-      return "portable";
-    case Isa::kAvx2:
-      return "avx2";
-    case Isa::kAvx512:
-      return "avx512";
-    case Isa::kAmx:
-      return "amx";
-  }
-  return "unknown";
-}
-
 Isa best_isa() {
   static const Isa best = [] {
-    if (has_avx512()) return may_use_tiles() ? Isa::kAmx : Isa::kAvx512;
+    const Isa allowed = allowed_instructions();
+    if (has_avx512()) return allowed >= Isa::kAmx && may_use_tiles() ? Isa::kAmx : Isa::kAvx512;
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
+    if (allowed >= Isa::kAvx2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("bmi2")) {
       return Isa::kAvx2;
     }
     return Isa::kPortable;

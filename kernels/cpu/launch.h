@@ -3,17 +3,18 @@
 
 #include <cstdint>
 
+#include "base/instructions.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/rows.h"
 
 namespace allot::kernels::cpu {
 
-// Instruction sets in ascending order; each includes those before it.
-enum class Isa { kPortable, kAvx2, kAvx512, kAmx };
+using Isa = InstructionSet;
+using allot::name;
 
-const char* name(Isa isa);
-// The best one that this processor, the operating system and the build support.
+// The best one that this processor, the operating system and the build support and that may be used
+// (allowed_instructions).
 Isa best_isa();
 
 // A part of a launch that one thread does alone. Rows of a head group are numbered query * group size +

@@ -1,0 +1,56 @@
+#include "base/instructions.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "base/error.h"
+
+namespace allot {
+namespace {
+
+constexpr const char* kVariable = "ALLOT_MAX_INSTRUCTIONS";
+
+}  // namespace
+
+const char* name(InstructionSet set) {
+  switch (set) {
+    case InstructionSet::kPortable:
+      return "portable";
+    case InstructionSet::kAvx2:
+      return "avx2";
+    case InstructionSet::kAvx512:
+      return "avx512";
+    case InstructionSet::kAmx:
+      return "amx";
+  }
+  return "unknown";
+}
+
+InstructionSet allowed_instructions() {
+  static const InstructionSet allowed = [] {
+    const char* const text = std::getenv(kVariable);
+    if (text == nullptr) return InstructionSet::kAmx;
+    for (const auto set :
+         {InstructionSet::kPortable, InstructionSet::kAvx2, InstructionSet::kAvx512, InstructionSet::kAmx}) {
+      if (std::strcmp(text, name(set)) == 0) return set;
+    }
+    throw InvalidArgument(
+        std::string(kVariable) + " is '" + text +
+        "', expected portable, avx2, avx512 or amx; unset it to use all that the processor has");
+  }();
+  return allowed;
+}
+
+bool has_avx512() {
+#if defined(__x86_64__)
+  if (allowed_instructions() < InstructionSet::kAvx512) return false;
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#else
+  return false;
+#endif
+}
+
+}  // namespace allot
