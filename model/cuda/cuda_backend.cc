@@ -2,7 +2,6 @@
 
 #include <cuda_runtime.h>
 
-#include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -535,11 +534,6 @@ std::unique_ptr<Backend> make_ranks(const WeightsSource& source, const ModelConf
 }  // namespace
 }  // namespace cuda
 
-namespace {
-// Products of 8-bit numbers on tensor cores, and conversions to them, begin there.
-constexpr int32_t kLeastFp8Capability = 89;
-}  // namespace
-
 std::unique_ptr<Backend> make_cuda_backend(const WeightsSource& source, const ModelConfig& config,
                                            const EngineOptions& options, std::span<const int> devices) {
   if (options.dtype != kernels::DType::kBFloat16) {
@@ -558,12 +552,7 @@ std::unique_ptr<Backend> make_cuda_backend(const WeightsSource& source, const Mo
   const ModelConfig of_rank = config_of_rank(config, ranks);
   for (const int device : devices) {
     const kernels::DeviceLimits limits = kernels::device_limits(device);
-    if (options.weights != WeightStorage::kDtype && limits.compute_capability < kLeastFp8Capability) {
-      throw Unsupported(fmt::format(
-          "engine options: weights {} need a GPU of compute capability 8.9 or newer, and device cuda:{} "
-          "has {}.{}; use weights dtype",
-          name(options.weights), device, limits.compute_capability / 10, limits.compute_capability % 10));
-    }
+    cuda::require_capability(options.weights, limits);
     cuda::check_attention(of_rank, options, limits);
   }
   if (ranks > 1) return cuda::make_ranks(source, of_rank, options, devices);

@@ -1,5 +1,7 @@
 #include "model/cuda/device_weights.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <initializer_list>
 #include <optional>
@@ -273,6 +275,17 @@ void require_device_memory(int64_t needed, int64_t free, int64_t total, kernels:
   throw Error("the weights take " + std::to_string(needed) + " bytes as " + std::string(name(dtype)) +
               (storage == WeightStorage::kDtype ? "" : " and " + std::string(name(storage))) + ", but " +
               std::to_string(free) + " of the GPU's " + std::to_string(total) + " bytes are free" + advice);
+}
+
+void require_capability(WeightStorage storage, const kernels::DeviceLimits& device) {
+  // Products of 8-bit numbers on tensor cores, and conversions to them, begin there.
+  constexpr int32_t kLeastFp8Capability = 89;
+  if (storage == WeightStorage::kDtype || device.compute_capability >= kLeastFp8Capability) return;
+  throw Unsupported(fmt::format(
+      "engine options: weights {} need a GPU of compute capability {}.{} or newer, and this one has {}.{}; use "
+      "weights dtype",
+      name(storage), kLeastFp8Capability / 10, kLeastFp8Capability % 10, device.compute_capability / 10,
+      device.compute_capability % 10));
 }
 
 DeviceWeights load_device_weights(const WeightsSource& source, const ModelConfig& config,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/attention_cuda.h"
 #include "kernels/estimator.h"
 #include "model/cuda/device_memory.h"
 #include "model/model_config.h"
@@ -60,6 +61,9 @@ struct WeightPlan {
 // of the device's `total` bytes.
 void require_device_memory(int64_t needed, int64_t free, int64_t total, kernels::DType dtype,
                            WeightStorage storage = WeightStorage::kDtype);
+
+// Throws Unsupported naming both when the device has no products of such weights.
+void require_capability(WeightStorage storage, const kernels::DeviceLimits& device);
 
 // Every tensor the configuration asks for, on the current device as `dtype`, rounded to nearest even: bytes
 // of a checkpoint go through page-locked staging memory that up to `threads` threads fill while earlier

@@ -26,8 +26,8 @@ constexpr int kMaxFp8Warps = 8;
 // small kernels between them.
 template <int kHalvesOfRows, int kTilesOfFeatures, int kChunksOfRun, int kBlocksThatFit>
 struct Fp8Shape {
-  static constexpr int kHalves =
-      kHalvesOfRows;  // of a product's 16 rows that the input has; 1: at most 8 rows
+  // Of a product's 16 rows: 1 takes an input of at most 8.
+  static constexpr int kHalves = kHalvesOfRows;
   static constexpr int kTiles = kTilesOfFeatures;  // of 8 features
   static constexpr int kFeatures = 8 * kTiles;
   static constexpr int kChunks = kChunksOfRun;  // of a run, all in flight
