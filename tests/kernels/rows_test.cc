@@ -453,6 +453,10 @@ TEST(RowOperations, RefuseWhatTheyCannotDoWithTheValues) {
   c.params.norm_epsilon = -1;
   EXPECT_THAT(message_of<InvalidArgument>([&] { rotate_and_store(c.params, 1); }),
               Names("rotate_and_store", "norm_epsilon", -1, 0));
+  c.params.norm_epsilon = 0;
+  c.params.planes.high = c.params.key_pages;
+  EXPECT_THAT(message_of<InvalidArgument>([&] { rotate_and_store(c.params, 1); }),
+              Names("rotate_and_store", "planes", "CUDA", "store_split_keys"));
 
   const std::vector<int64_t> slots = {-1, 32};
   std::vector<float> norms(32);

@@ -1,4 +1,4 @@
-// The kernel of rotate_and_store_cuda: a power of two of neighbouring lanes does one head of one token: each
+// The kernel of rotate_and_store_cuda. A power of two of neighbouring lanes does one head of one token: each
 // has N elements of its lower and N of its upper half, so that a rotation needs no exchange.
 #pragma once
 
