@@ -265,13 +265,16 @@ TEST(CudaPlan, OfSplitKeysFitsEveryGpuAndHasRoomForTheSumsOfWeights) {
 
 TEST(CudaPlan, OfSplitKeysLeavesDenseSequencesToTheKernelOfSixteenBitKeys) {
   const int8_t plane = 0;
+  const int32_t budget = 0;  // only whether there are some matters
   for (const int32_t group : {1, 4, 8, 9, 16}) {
     AttentionParams p = launch({.estimator = Estimator::kSys, .batch = 64, .group = group, .head_dim = 128});
+    p.budgets = &budget;
     LaunchBounds bounds = decode(64, 4096, 32);
     bounds.any_dense = true;
     const Plan without = make_plan(p, bounds, kDevices[0]);
     p.split = {.high = &plane, .low = &plane};
     const Plan plan = make_plan(p, bounds, kDevices[0]);
+    EXPECT_GE(plan.exact_decode.warps, 1) << group;
     EXPECT_EQ(plan.exact_decode.column_tiles, without.exact_decode.column_tiles) << group;
     EXPECT_EQ(plan.exact_decode.shared_bytes, without.exact_decode.shared_bytes) << group;
     EXPECT_FALSE(plan.dense_left) << group;
