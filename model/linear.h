@@ -34,9 +34,12 @@ Bfloat16Products bfloat16_products();
 class Linear {
  public:
   // weight [out_features, in_features] and bias [out_features], or null for none, both of `dtype`. `products`
-  // matters for bfloat16 alone.
+  // matters for bfloat16 alone. Where oneDNN can, the weight is copied into the order in which its products
+  // read it, and `weight` is not kept; it is cut into columns for that many threads, at most `parts`, which
+  // change no bit.
   Linear(std::shared_ptr<const Buffer> weight, std::shared_ptr<const Buffer> bias, int64_t out_features,
-         int64_t in_features, kernels::DType dtype, Bfloat16Products products = bfloat16_products());
+         int64_t in_features, kernels::DType dtype, int parts,
+         Bfloat16Products products = bfloat16_products());
   // In which weights and biases of `dtype` are held.
   static kernels::DType held_dtype(kernels::DType dtype, Bfloat16Products products = bfloat16_products());
   ~Linear();
@@ -47,13 +50,14 @@ class Linear {
   int64_t in_features() const { return in_features_; }
 
   // input [rows, in_features] and out [rows, out_features] of `dtype`, contiguous. Sums are float32, rounded
-  // once when stored. Up to `threads` threads share the columns of out; inside run_parallel it must be 1.
+  // once when stored. Up to `threads` threads share the columns of out, at most as many as there are parts;
+  // inside run_parallel it must be 1.
   void apply(const void* input, int64_t rows, void* out, int threads) const;
 
  private:
   struct Tensors;
 
-  void apply_columns(const void* input, int64_t rows, void* out, int64_t begin, int64_t end) const;
+  void apply_part(int64_t part, const void* input, int64_t rows, void* out) const;
 
   std::unique_ptr<Tensors> tensors_;
   int64_t out_features_;

@@ -51,11 +51,16 @@ class Loader {
 
   // `name`.weight and, when asked for, `name`.bias.
   Linear linear(const std::string& name, int64_t out_features, int64_t in_features, bool bias) const {
-    return {shared({name + ".weight"}), bias ? shared({name + ".bias"}) : nullptr, out_features, in_features,
-            dtype_};
+    return {shared({name + ".weight"}),
+            bias ? shared({name + ".bias"}) : nullptr,
+            out_features,
+            in_features,
+            dtype_,
+            threads_};
   }
 
   kernels::DType dtype() const { return dtype_; }
+  int threads() const { return threads_; }
 
  private:
   const WeightsSource& source_;
@@ -90,7 +95,7 @@ LayerWeights load_layer(const Loader& load, const ModelConfig& config, int32_t l
   return LayerWeights{
       .input_norm = load.stack({prefix + "input_layernorm.weight"}),
       .qkv = Linear(std::make_shared<const Buffer>(qkv_of("weight")), nullptr, q_rows + 2 * kv_rows, hidden,
-                    load.dtype()),
+                    load.dtype(), load.threads()),
       .qkv_bias = config.attention_bias ? qkv_of("bias") : Buffer(),
       .q_norm = config.qk_norm ? load.stack({attention + "q_norm.weight"}) : Buffer(),
       .k_norm = config.qk_norm ? load.stack({attention + "k_norm.weight"}) : Buffer(),
@@ -100,7 +105,7 @@ LayerWeights load_layer(const Loader& load, const ModelConfig& config, int32_t l
       .gate_up =
           Linear(load.shared({mlp + "gate_proj.weight", mlp + "up_proj.weight"}),
                  config.mlp_bias ? load.shared({mlp + "gate_proj.bias", mlp + "up_proj.bias"}) : nullptr,
-                 2 * intermediate, hidden, load.dtype()),
+                 2 * intermediate, hidden, load.dtype(), load.threads()),
       .mlp_sub_norm = config.sub_norms ? load.stack({mlp + "ffn_sub_norm.weight"}) : Buffer(),
       .down = load.linear(mlp + "down_proj", hidden, intermediate, config.mlp_bias),
   };
@@ -121,7 +126,7 @@ DecoderWeights load_weights(const WeightsSource& source, const ModelConfig& conf
       .embedding = std::move(embedding),
       .layers = std::move(layers),
       .final_norm = load.stack({"model.norm.weight"}),
-      .output_head = Linear(std::move(head), nullptr, config.vocab_size, config.hidden_size, dtype),
+      .output_head = Linear(std::move(head), nullptr, config.vocab_size, config.hidden_size, dtype, threads),
   };
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "kernels/bfloat16.h"
@@ -35,8 +36,9 @@ std::shared_ptr<const Buffer> buffer_of(const std::vector<uint16_t>& numbers) {
 
 class LinearOfBfloat16 : public ::testing::TestWithParam<Bfloat16Products> {
  protected:
-  Linear linear(bool bias) const {
-    return {buffer_of(weight_), bias ? buffer_of(bias_) : nullptr, kOut, kIn, DType::kBFloat16, GetParam()};
+  Linear linear(bool bias, int parts) const {
+    return {buffer_of(weight_), bias ? buffer_of(bias_) : nullptr, kOut, kIn, DType::kBFloat16, parts,
+            GetParam()};
   }
   std::vector<uint16_t> applied(const Linear& linear, int64_t rows, int threads) const {
     std::vector<uint16_t> out(rows * kOut);
@@ -44,14 +46,14 @@ class LinearOfBfloat16 : public ::testing::TestWithParam<Bfloat16Products> {
     return out;
   }
 
-  static constexpr int64_t kRows = 2 * kRowGroup;
+  static constexpr int64_t kRows = 256 + 2 * kRowGroup;  // more than one call
   std::vector<uint16_t> weight_ = random_bfloat16(kOut * kIn, 1), bias_ = random_bfloat16(kOut, 2),
                         input_ = random_bfloat16(kRows * kIn, 3);
 };
 
 TEST_P(LinearOfBfloat16, IsTheExactProductRoundedOnce) {
   for (const bool with_bias : {false, true}) {
-    const auto out = applied(linear(with_bias), kRows, 1);
+    const auto out = applied(linear(with_bias, 2), kRows, 1);
     for (int64_t row = 0; row < kRows; ++row) {
       for (int64_t column = 0; column < kOut; ++column) {
         double sum = with_bias ? float_from_bfloat16(bias_[column]) : 0, size = std::abs(sum);
@@ -71,12 +73,23 @@ TEST_P(LinearOfBfloat16, IsTheExactProductRoundedOnce) {
 }
 
 TEST_P(LinearOfBfloat16, DoesNotDependOnThreadsOrOnTheOtherGroupsOfRows) {
-  const Linear product = linear(true);
+  const Linear product = linear(true, 2);
   const auto all = applied(product, kRows, 1);
   EXPECT_EQ(applied(product, kRows, 2), all);
+  EXPECT_EQ(applied(linear(true, 1), kRows, 2), all) << "parts";
   const auto first = applied(product, kRowGroup, 1);
   EXPECT_EQ(first, std::vector(all.begin(), all.begin() + kRowGroup * kOut));
 }
+
+#if defined(__x86_64__)
+// oneDNN has its own copy of the weight, or the widened one.
+TEST_P(LinearOfBfloat16, KeepsOneCopyOfTheWeight) {
+  auto weight = buffer_of(weight_);
+  const std::weak_ptr<const Buffer> seen = weight;
+  const Linear product(std::move(weight), nullptr, kOut, kIn, DType::kBFloat16, /*parts=*/2, GetParam());
+  EXPECT_TRUE(seen.expired());
+}
+#endif
 
 INSTANTIATE_TEST_SUITE_P(Products, LinearOfBfloat16,
                          ::testing::Values(Bfloat16Products::kNative, Bfloat16Products::kWidened),
