@@ -106,8 +106,7 @@ Launch::Launch(const LaunchSpec& spec) : spec_(spec) {
   params.budgets = budgets.data();
   params.draws = draws.data();
   params.layer = 5;
-  // As if other heads of the layer were elsewhere.
-  params.first_head = 3 * (spec.num_q_heads / spec.num_kv_heads);
+  params.first_head = spec.kv_heads_before * (spec.num_q_heads / spec.num_kv_heads);
 
   std::mt19937 random(spec.seed);
   std::normal_distribution<float> normal;

@@ -32,6 +32,8 @@ struct LaunchSpec {
   double score_deviation = 1.5;  // standard deviation of the scores: above 3 a row is peaked
   uint32_t seed = 1;             // of the data
   uint32_t page_seed = 1;        // of the physical page order
+  // Heads of the layer that are elsewhere, before the first of the launch: draws have the layer's numbers.
+  int32_t kv_heads_before = 3;
   bool repeat_first =
       false;  // every sequence reads the pages and queries of the first: one row under many seeds
 };

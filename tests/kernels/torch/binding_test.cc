@@ -102,7 +102,8 @@ std::vector<double> elements(const Tensor& tensor) {
   return {wide.const_data_ptr<double>(), wide.const_data_ptr<double>() + wide.numel()};
 }
 
-// Ragged, prefill beside decode, a dense and an empty budget beside sampled ones.
+// Ragged, prefill beside decode, a dense and an empty budget beside sampled ones. The operators know no heads
+// elsewhere.
 LaunchSpec ragged(Estimator estimator, DType dtype) {
   return {.sequences = {{.queries = 1, .length = 97, .budget = 40},
                         {.queries = 5, .length = 33, .budget = 0},
@@ -112,7 +113,8 @@ LaunchSpec ragged(Estimator estimator, DType dtype) {
           .num_kv_heads = 2,
           .head_dim = 64,
           .dtype = dtype,
-          .estimator = estimator};
+          .estimator = estimator,
+          .kv_heads_before = 0};
 }
 
 CallArguments sampled(const Launch& launch) {
