@@ -34,9 +34,8 @@ struct AttentionParams {
   const void* query = nullptr;      // [num_queries, num_q_heads, head_dim], row stride query_stride elements
   int64_t query_stride = 0;         // elements between consecutive queries; >= num_q_heads * head_dim
   const void* key_pages = nullptr;  // [num_pages, num_kv_heads, page_size, head_dim]
-  // Where set, keys are these, and key_pages and query are read for sequences with a dense budget alone,
-  // which need the same keys there. Scores are then those of the high planes, and draws are made by their
-  // probabilities p~. With a low plane the rows read are corrected by the ratio
+  // Where set, keys are these; only sequences with a dense budget read key_pages, the same keys, and query.
+  // Scores are those of the high planes, p~ what they give. With a low plane rows are corrected by the ratio
   // estimator: out = sum(w r v) / sum(w r), with the weight w of a row by p~ and r = exp(score - score of the
   // high plane). On CUDA only.
   SplitKeys split = {};
