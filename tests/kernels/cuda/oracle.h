@@ -39,10 +39,10 @@ Comparison compare(const AttentionParams& host, const std::vector<double>& out,
 Comparison compare(const AttentionParams& host, const std::vector<double>& out);
 
 // Fails the test unless the root mean square error is at most twice the plain program's, the largest at most
-// three times (a single bad row must not drown in the mean) and at most `other_keys` of the sampled rows took
-// other keys. Where heads choose together, a draw that moves changes the rows of all of them, of some by so
-// little that it passes for rounding: there the factors are 3 and 5, and `other_keys` counts draws instead of
-// rows.
+// three times (a single bad row must not drown in the mean) and at most a share `other_keys` of the sampled
+// rows took other keys, or two standard deviations more, which few rows may by chance. Where heads choose
+// together, a draw that moves changes the rows of all of them, of some by so little that it passes for
+// rounding: there the factors are 3 and 5, and `other_keys` counts draws instead of rows.
 void expect_near_plain(const Comparison& total, double other_keys, const std::string& where);
 
 // Samples of a row that went to other keys than the reference's.
