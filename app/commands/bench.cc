@@ -139,6 +139,15 @@ std::optional<ByteFloor> byte_floor(const BenchOptions& options, const model::En
                     ? evaluation::exact_bytes(engine.config(), shape)
                     : evaluation::sampled_bytes(engine.config(), shape, {.samples = workload.samples},
                                                 options.method.unit);
+  const kernels::KeyFormat format = engine.options().keys;
+  if (!workload.samples.empty() && format != kernels::KeyFormat::kSixteenBits) {
+    // Scores read the high planes with their units; the rows drawn, as many as of values, have a low plane.
+    const int64_t high_bytes = engine.config().head_dim + int64_t{sizeof(float)};
+    const int64_t elements = floor.bytes.keys / shape.bytes_per_element;
+    floor.bytes.keys = elements / engine.config().head_dim * high_bytes;
+    if (format == kernels::KeyFormat::kSplit)
+      floor.bytes.keys += floor.bytes.values / shape.bytes_per_element;
+  }
   const auto weight_bytes = [&](model::WeightStorage storage) {
     return model::step_weight_bytes(engine.config(), engine.options().dtype, storage);
   };
