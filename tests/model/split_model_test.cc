@@ -31,7 +31,6 @@ namespace {
 
 using kernels::DType;
 using kernels::Estimator;
-using ::testing::SizeIs;
 using ::testing::ThrowsMessage;
 
 BackendMaker over(int32_t ranks) {
@@ -65,6 +64,20 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
 
 std::vector<float> dense_logits(Engine& engine, const std::vector<int32_t>& ids) {
   return engine.logits(ids, {}, kKey, 0);
+}
+
+// Rows of logits with one that is more than `tolerance` away.
+int64_t rows_that_differ(const std::vector<float>& a, const std::vector<float>& b, size_t rows,
+                         float tolerance) {
+  EXPECT_EQ(a.size(), b.size());
+  const auto width = static_cast<int64_t>(a.size() / rows);
+  const auto same = [&](float x, float y) { return std::abs(x - y) <= tolerance; };
+  int64_t different = 0;
+  for (int64_t row = 0; row < static_cast<int64_t>(rows); ++row) {
+    const auto first = a.begin() + row * width;
+    different += !std::equal(first, first + width, b.begin() + row * width, same);
+  }
+  return different;
 }
 
 // Models with biases of q, k, v and o, with norms of heads, tied and not, in one file and in several, with
@@ -104,15 +117,7 @@ TEST_P(SplitModel, SamplesAsTheWholeModel) {
     const std::vector<int32_t> samples(static_cast<size_t>(whole.config().num_layers), 9);
     const std::vector<float> expected = whole.logits(ids, samples, kKey, 5);
     const std::vector<float> logits = split.logits(ids, samples, kKey, 5);
-    ASSERT_THAT(logits, SizeIs(expected.size()));
-    int64_t different = 0;
-    for (size_t row = 0; row < ids.size(); ++row) {
-      const auto same = [](float a, float b) { return std::abs(a - b) <= 2e-3f; };
-      const auto at = static_cast<int64_t>(row) * kVocabulary;
-      different +=
-          !std::equal(logits.begin() + at, logits.begin() + at + kVocabulary, expected.begin() + at, same);
-    }
-    EXPECT_LE(different, 3) << kernels::describe(method);
+    EXPECT_LE(rows_that_differ(logits, expected, ids.size(), 2e-3F), 3) << kernels::describe(method);
   }
 }
 
@@ -169,9 +174,16 @@ TEST(SplitModelOf, FourRanksIsTheWholeModelToo) {
   Engine split(kTinyGsm, float_options({.estimator = Estimator::kThreshold}), over(4));
   const std::vector<int32_t> ids = random_prompt(3, 120);
   EXPECT_LE(largest_difference(dense_logits(split, ids), dense_logits(whole, ids)), 1e-3);
-  const std::vector<int32_t> samples(static_cast<size_t>(whole.config().num_layers), 12);
-  EXPECT_LE(largest_difference(split.logits(ids, samples, kKey, 1), whole.logits(ids, samples, kKey, 1)),
-            1e-2);
+  std::vector<int32_t> samples(static_cast<size_t>(whole.config().num_layers), kExactLayer);
+  samples[0] = 12;
+  const std::vector<float> expected = whole.logits(ids, samples, kKey, 1);
+  const auto differ = [&](const std::vector<float>& logits) {
+    return rows_that_differ(logits, expected, ids.size(), 1e-2F);
+  };
+  // Where another order of a sum moves a draw, this row and those behind it differ by more.
+  const auto rows = static_cast<int64_t>(ids.size());
+  EXPECT_LE(differ(split.logits(ids, samples, kKey, 1)), rows / 4);
+  EXPECT_GE(differ(whole.logits(ids, samples, kKey, 2)), rows - rows / 4) << "other draws";
 }
 
 TEST(SplitModelOf, RandomWeightsIsTheSameModel) {

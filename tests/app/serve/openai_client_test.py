@@ -100,7 +100,7 @@ def check_batch_mates(server, questions):
 
 
 def to_the_answer(reply):
-    answer = re.search("#### .*\n", reply)
+    answer = re.search("####.*\n", reply)
     return reply[:answer.end()] if answer else reply
 
 
