@@ -90,7 +90,7 @@ def accuracy_sweep(r: Results, title: str, prefix: str, estimators: tuple[str, .
     lines = [
         f"{title}: percent of {questions} held-out word problems, 95 % intervals within {r.widest(*names):.0f} points; dense {r.percent(names[0], 'dense')} %",
         "",
-        "| | " + " | ".join(f"S = {count}" for count in samples) + " |",
+        "| estimator | " + " | ".join(f"S = {count}" for count in samples) + " |",
         "|---|" + "---|" * len(samples),
     ]
     for estimator, name in zip(estimators, names, strict=True):
@@ -109,7 +109,7 @@ def context_sweep(r: Results) -> list[str]:
         + f" tokens, {rows[0]['n']} of each kind and length, exact prefill, tiles of 256, one NVIDIA H100; 95 % intervals within "
         f"{r.widest(*(f'long-{e}' for e in ('dense', *estimators))):.0f} points; NIAH by the share of gold numbers in the reply",
         "",
-        "| | S | " + " | ".join(kinds.values()) + " |",
+        "| estimator | S | " + " | ".join(kinds.values()) + " |",
         "|---|---|" + "---|" * len(kinds),
     ]
 
@@ -119,7 +119,7 @@ def context_sweep(r: Results) -> list[str]:
         )
         return f"| {name} | {samples} | " + " | ".join(cells) + " |"
 
-    lines.append(line("dense", "", "dense", "dense"))
+    lines.append(line("dense", "all keys", "dense", "dense"))
     for estimator in estimators:
         for schedule in dict.fromkeys(r.column(f"long-{estimator}", "schedule")):
             lines.append(line(f"`{estimator}`", schedule.removeprefix("uniform:"), estimator, schedule))
@@ -137,7 +137,7 @@ STAGES = (
 def bernoulli_sweep(r: Results) -> list[str]:
     """Exact attention over Bernoulli scores; a dash where nothing was measured."""
     lines = ["**Bernoulli scores**, prompt and reply (tables 7, 9): percent of held-out word problems, `--estimator exact`", ""]
-    lines += ["| | draws | " + " | ".join(f"B = {budget}" for budget in BUDGETS) + " |", "|---|---|" + "---|" * len(BUDGETS)]
+    lines += ["| heads | draws | " + " | ".join(f"B = {budget}" for budget in BUDGETS) + " |", "|---|---|" + "---|" * len(BUDGETS)]
     for model, prefix in (
         ("embedded Llama, groups of 2 heads of 32", "eval-tiny"),
         ("small BitNet, groups of 4 heads of 64", "eval-bitnet"),
@@ -156,7 +156,7 @@ def tile_sweep(r: Results, title: str, name: str) -> list[str]:
     samples = sorted(set(r.column(name, "samples")))
     tile = max(r.column(name, "tile"))
     lines = [f"{title}, tiles of {tile}: relative error (cosine; distinct rows)", ""]
-    lines += ["| | " + " | ".join(f"S = {count}" for count in samples) + " |", "|---|" + "---|" * len(samples)]
+    lines += ["| estimator | " + " | ".join(f"S = {count}" for count in samples) + " |", "|---|" + "---|" * len(samples)]
     for estimator in dict.fromkeys(r.column(name, "estimator")):
         cells = []
         for count in samples:
