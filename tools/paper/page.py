@@ -136,7 +136,8 @@ STAGES = (
 
 def bernoulli_sweep(r: Results) -> list[str]:
     """Exact attention over Bernoulli scores; a dash where nothing was measured."""
-    lines = ["**Bernoulli scores**, prompt and reply (tables 7, 9): percent of held-out word problems, `--estimator exact`", ""]
+    lines = ["**Bernoulli scores**, prompt and reply (tables 7, 9): percent of held-out word problems, `--estimator exact`. "
+             "A dash: not measured, since fewer draws answer no more than the first number of a row, and more no better than its last", ""]
     lines += ["| heads | draws | " + " | ".join(f"B = {budget}" for budget in BUDGETS) + " |", "|---|---|" + "---|" * len(BUDGETS)]
     for model, prefix in (
         ("embedded Llama, groups of 2 heads of 32", "eval-tiny"),
