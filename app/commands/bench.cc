@@ -106,15 +106,13 @@ struct Row {
   std::optional<ByteFloor> floor = {};               // nothing on the CPU, and for a peer
 };
 
-// Of the median step's time, the share that its byte floor is; nothing without a floor or a step.
-std::optional<double> share_of_floor(const Row& row);
-
 // Milliseconds of a decode step that this share of the steps do not exceed; nothing without a step.
 std::optional<double> step_milliseconds(const Row& row, double share) {
   if (!row.timing || row.timing->decode_steps.empty()) return std::nullopt;
   return 1000 * quantile(row.timing->decode_steps, share);
 }
 
+// Of the median step's time, the share that its byte floor is; nothing without a floor or a step.
 std::optional<double> share_of_floor(const Row& row) {
   const std::optional<double> median = step_milliseconds(row, 0.5);
   if (!row.floor || !median) return std::nullopt;

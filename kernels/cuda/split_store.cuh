@@ -30,20 +30,12 @@ __device__ __forceinline__ float negated_by_bit(float x, uint32_t bits, int i) {
   return __uint_as_float(__float_as_uint(x) ^ (bits << (31 - i) & 0x80000000u));
 }
 
-// The planes of eight elements, and the unit of their vector.
-struct SplitEight {
-  uint2 high;
-  uint2 low;
-  float unit;
-};
-
-// Lane `lane` of the kHeadDim / 8 that share a vector has its elements from 8 * lane on. All lanes of the
-// warp call it.
-template <int kHeadDim>
-__device__ __forceinline__ SplitEight split_eight(float (&x)[8], int lane) {
-  static_assert(can_split(kHeadDim) && kHeadDim <= 128);
-  constexpr int kLanes = kHeadDim / 8;
-  const uint32_t signs = rotation_signs(8 * lane);
+// The stages of the rotation among elements whose numbers differ by less than 8 * kLanes: x are elements
+// `first` to first + 7, and lane `lane` of kLanes neighbours has those from 8 * lane on of the stretch. The
+// lanes `these` of the warp call it.
+template <int kLanes>
+__device__ __forceinline__ void rotate_stretch(float (&x)[8], int first, int lane, uint32_t these) {
+  const uint32_t signs = rotation_signs(first);
 #pragma unroll
   for (int i = 0; i < 8; ++i) x[i] = negated_by_bit(x[i], signs, i);
 #pragma unroll
@@ -60,25 +52,56 @@ __device__ __forceinline__ SplitEight split_eight(float (&x)[8], int lane) {
   for (int stride = 1; stride < kLanes; stride *= 2) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const float other = __shfl_xor_sync(kFullWarp, x[i], stride);
+      const float other = __shfl_xor_sync(these, x[i], stride);
       x[i] = (lane & stride) == 0 ? x[i] + other : other - x[i];
     }
   }
-  float largest = 0;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) largest = larger_magnitude(largest, x[i]);
+}
+
+// The units of a vector whose kLanes lanes have found these largest magnitudes.
+template <int kLanes>
+__device__ __forceinline__ SplitUnits units_of_lanes(float largest, uint32_t these) {
 #pragma unroll
   for (int stride = 1; stride < kLanes; stride *= 2)
-    largest = larger_magnitude(largest, __shfl_xor_sync(kFullWarp, largest, stride));
-  const SplitUnits units = split_units(largest);
-  uint32_t high[2] = {}, low[2] = {};
+    largest = larger_magnitude(largest, __shfl_xor_sync(these, largest, stride));
+  return split_units(largest);
+}
+
+__device__ __forceinline__ void store_planes(const float (&x)[8], const SplitUnits& units, uint2& high,
+                                             uint2& low) {
+  uint32_t high_words[2] = {}, low_words[2] = {};
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const SplitElement element = split_element(x[i], units);
-    high[i / 4] |= uint32_t{static_cast<uint8_t>(element.high)} << (i % 4 * 8);
-    low[i / 4] |= uint32_t{static_cast<uint8_t>(element.low)} << (i % 4 * 8);
+    high_words[i / 4] |= uint32_t{static_cast<uint8_t>(element.high)} << (i % 4 * 8);
+    low_words[i / 4] |= uint32_t{static_cast<uint8_t>(element.low)} << (i % 4 * 8);
   }
-  return {{high[0], high[1]}, {low[0], low[1]}, units.unit};
+  high = {high_words[0], high_words[1]};
+  low = {low_words[0], low_words[1]};
+}
+
+// The planes of eight elements, and the unit of their vector.
+struct SplitEight {
+  uint2 high;
+  uint2 low;
+  float unit;
+};
+
+// Lane `lane` of the kHeadDim / 8 that share a vector has its elements from 8 * lane on. All lanes of the
+// warp call it.
+template <int kHeadDim>
+__device__ __forceinline__ SplitEight split_eight(float (&x)[8], int lane) {
+  static_assert(can_split(kHeadDim) && kHeadDim <= 128);
+  constexpr int kLanes = kHeadDim / 8;
+  rotate_stretch<kLanes>(x, 8 * lane, lane, kFullWarp);
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) largest = larger_magnitude(largest, x[i]);
+  const SplitUnits units = units_of_lanes<kLanes>(largest, kFullWarp);
+  SplitEight eight;
+  store_planes(x, units, eight.high, eight.low);
+  eight.unit = units.unit;
+  return eight;
 }
 
 // The same of a vector whose lanes have eight elements of its lower and eight of its upper half each.
@@ -95,31 +118,8 @@ __device__ __forceinline__ SplitHalves split_halves(float (&lower)[8], float (&u
   static_assert(can_split(kHeadDim) && kHeadDim <= 128);
   constexpr int kLanes = kHeadDim / 16;
   const uint32_t these = (kFullWarp >> (32 - kLanes)) << (threadIdx.x % 32 / kLanes * kLanes);
-  const auto of_lane = [&](float(&x)[8], int first) {
-    const uint32_t signs = rotation_signs(first + 8 * lane);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = negated_by_bit(x[i], signs, i);
-#pragma unroll
-    for (int stride = 1; stride < 8; stride *= 2) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if ((i & stride) != 0) continue;
-        const float a = x[i], b = x[i + stride];
-        x[i] = a + b;
-        x[i + stride] = a - b;
-      }
-    }
-#pragma unroll
-    for (int stride = 1; stride < kLanes; stride *= 2) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const float other = __shfl_xor_sync(these, x[i], stride);
-        x[i] = (lane & stride) == 0 ? x[i] + other : other - x[i];
-      }
-    }
-  };
-  of_lane(lower, 0);
-  of_lane(upper, kHeadDim / 2);
+  rotate_stretch<kLanes>(lower, 8 * lane, lane, these);
+  rotate_stretch<kLanes>(upper, kHeadDim / 2 + 8 * lane, lane, these);
   float largest = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
@@ -128,24 +128,10 @@ __device__ __forceinline__ SplitHalves split_halves(float (&lower)[8], float (&u
     upper[i] = a - b;
     largest = larger_magnitude(larger_magnitude(largest, lower[i]), upper[i]);
   }
-#pragma unroll
-  for (int stride = 1; stride < kLanes; stride *= 2)
-    largest = larger_magnitude(largest, __shfl_xor_sync(these, largest, stride));
-  const SplitUnits units = split_units(largest);
-  const auto planes_of = [&](const float(&x)[8], uint2& high, uint2& low) {
-    uint32_t high_words[2] = {}, low_words[2] = {};
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const SplitElement element = split_element(x[i], units);
-      high_words[i / 4] |= uint32_t{static_cast<uint8_t>(element.high)} << (i % 4 * 8);
-      low_words[i / 4] |= uint32_t{static_cast<uint8_t>(element.low)} << (i % 4 * 8);
-    }
-    high = {high_words[0], high_words[1]};
-    low = {low_words[0], low_words[1]};
-  };
+  const SplitUnits units = units_of_lanes<kLanes>(largest, these);
   SplitHalves halves;
-  planes_of(lower, halves.high[0], halves.low[0]);
-  planes_of(upper, halves.high[1], halves.low[1]);
+  store_planes(lower, units, halves.high[0], halves.low[0]);
+  store_planes(upper, units, halves.high[1], halves.low[1]);
   halves.unit = units.unit;
   return halves;
 }
