@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "episode/samples.h"
 #include "evaluation/checked_numbers.h"
+#include "kernels/split_keys.h"
 
 namespace allot::evaluation {
 namespace {
@@ -31,14 +32,34 @@ int64_t weight_elements(const model::ModelConfig& config) {
   return config.num_layers * layer + hidden + int64_t{config.vocab_size} * hidden;
 }
 
+// Of the weights' products, what quantised ones have less.
+int64_t bytes_saved(const model::ModelConfig& config, const DecodeShape& shape) {
+  return model::step_weight_bytes(config, shape.bytes_per_element, model::WeightStorage::kDtype) -
+         model::step_weight_bytes(config, shape.bytes_per_element, shape.weights);
+}
+
+// Bytes of a key of one KV head: those that scores read, and those that only a row drawn has read.
+struct KeyBytes {
+  int64_t scored = 0;
+  int64_t drawn = 0;
+};
+
+KeyBytes key_bytes(const model::ModelConfig& config, const DecodeShape& shape) {
+  if (shape.key_format == kernels::KeyFormat::kSixteenBits)
+    return {.scored = product({config.head_dim, shape.bytes_per_element})};
+  return {.scored = kernels::split_block_bytes(config.head_dim) / kernels::kSplitBlockKeys,
+          .drawn = shape.key_format == kernels::KeyFormat::kSplit ? config.head_dim : 0};
+}
+
 }  // namespace
 
 DecodeBytes exact_bytes(const model::ModelConfig& config, const DecodeShape& shape) {
   check(shape);
-  const int64_t rows = product({shape.sequences, shape.keys, config.num_layers, config.num_kv_heads,
-                                config.head_dim, shape.bytes_per_element});
-  return {
-      .weights = product({weight_elements(config), shape.bytes_per_element}), .keys = rows, .values = rows};
+  const int64_t rows = product({shape.sequences, shape.keys, config.num_layers, config.num_kv_heads});
+  const KeyBytes key = key_bytes(config, shape);
+  return {.weights = product({weight_elements(config), shape.bytes_per_element}) - bytes_saved(config, shape),
+          .keys = product({rows, key.scored + key.drawn}),
+          .values = product({rows, config.head_dim, shape.bytes_per_element})};
 }
 
 DecodeBytes sampled_bytes(const model::ModelConfig& config, const DecodeShape& shape,
@@ -47,15 +68,17 @@ DecodeBytes sampled_bytes(const model::ModelConfig& config, const DecodeShape& s
     throw InvalidArgument(fmt::format("decode bytes: the schedule has {} layers, the model has {}",
                                       schedule.samples.size(), config.num_layers));
   DecodeBytes bytes = exact_bytes(config, shape);
-  const int64_t of_layer = bytes.values / config.num_layers / shape.keys;  // of one row of every KV head
-  bytes.values = 0;
+  const KeyBytes key = key_bytes(config, shape);
+  const int64_t heads = shape.sequences * config.num_kv_heads;
+  bytes.keys = bytes.values = 0;
   for (const int32_t samples : schedule.samples) {
     const int64_t rows =
         samples == kExactLayer
             ? shape.keys
             : std::min(shape.keys,
                        kernels::rows_of_group(unit, samples, config.num_q_heads / config.num_kv_heads));
-    bytes.values += of_layer * rows;
+    bytes.keys += heads * (shape.keys * key.scored + rows * key.drawn);
+    bytes.values += heads * rows * config.head_dim * shape.bytes_per_element;
   }
   return bytes;
 }

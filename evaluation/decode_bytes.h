@@ -1,12 +1,15 @@
 // What a decode step reads from memory, and how much faster it becomes where attention does: the bandwidth
 // model of the S2ANTA paper, section 3.5. Exact where nothing but reading takes time; activations, what is
-// written and the launching of kernels are left out.
+// written (such as keys that are restored from planes, docs/internals/engine.md) and read again, and the
+// launching of kernels are left out.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/key_format.h"
 #include "kernels/method.h"
 #include "model/model_config.h"
+#include "model/weight_storage.h"
 #include "policy/schedule.h"
 
 namespace allot::evaluation {
@@ -14,7 +17,10 @@ namespace allot::evaluation {
 struct DecodeShape {
   int64_t sequences = 1;          // decoded together
   int64_t keys = 0;               // of each
-  int64_t bytes_per_element = 2;  // of weights, keys and values
+  int64_t bytes_per_element = 2;  // of weights, keys and values, where they have no 8 bits
+  model::WeightStorage weights = model::WeightStorage::kDtype;
+  // Split keys have a byte an element in each plane, and 4 bytes a key beside the high one.
+  kernels::KeyFormat key_format = kernels::KeyFormat::kSixteenBits;
 };
 
 // Bytes that all layers of a step read.
@@ -30,7 +36,8 @@ struct DecodeBytes {
 // fit into 64 bits.
 DecodeBytes exact_bytes(const model::ModelConfig& config, const DecodeShape& shape);
 // Under a schedule: of a KV head at most as many value rows as its group of query heads has samples in that
-// layer, and no more than there are; all of an exact layer. Throws InvalidArgument as exact_bytes() does, and
+// layer, and no more than there are; all of an exact layer. Of split keys the high planes of all, and the low
+// ones of as many as of value rows. Throws InvalidArgument as exact_bytes() does, and
 // where the schedule is not one of the model's layers.
 DecodeBytes sampled_bytes(const model::ModelConfig& config, const DecodeShape& shape,
                           const policy::Schedule& schedule, kernels::BudgetUnit unit);

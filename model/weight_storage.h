@@ -49,7 +49,8 @@ constexpr bool quantizes(int64_t in_features) {
 // of `dtype`, and quantised.
 int64_t stored_weight_bytes(const ModelConfig& config, kernels::DType dtype, WeightStorage storage);
 
-// Those that every decode step reads: the weights of the products, the logits' too, with their scales.
-int64_t step_weight_bytes(const ModelConfig& config, kernels::DType dtype, WeightStorage storage);
+// Those that every decode step reads: the weights of the products, the logits' too, with their scales. Those
+// that are not quantised have `bytes_per_element`.
+int64_t step_weight_bytes(const ModelConfig& config, int64_t bytes_per_element, WeightStorage storage);
 
 }  // namespace allot::model

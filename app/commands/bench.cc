@@ -132,24 +132,13 @@ std::optional<ByteFloor> byte_floor(const BenchOptions& options, const model::En
   }
   const evaluation::DecodeShape shape{.sequences = std::min<int64_t>(workload.prompts, options.max_sequences),
                                       .keys = workload.prompt_tokens + workload.new_tokens / 2,
-                                      .bytes_per_element = kernels::size_of(engine.options().dtype)};
+                                      .bytes_per_element = kernels::size_of(engine.options().dtype),
+                                      .weights = engine.options().weights,
+                                      .key_format = engine.options().keys};
   floor.bytes = workload.samples.empty()
                     ? evaluation::exact_bytes(engine.config(), shape)
                     : evaluation::sampled_bytes(engine.config(), shape, {.samples = workload.samples},
                                                 options.method.unit);
-  const kernels::KeyFormat format = engine.options().keys;
-  if (!workload.samples.empty() && format != kernels::KeyFormat::kSixteenBits) {
-    // Scores read the high planes with their units; the rows drawn, as many as of values, have a low plane.
-    const int64_t high_bytes = engine.config().head_dim + int64_t{sizeof(float)};
-    const int64_t elements = floor.bytes.keys / shape.bytes_per_element;
-    floor.bytes.keys = elements / engine.config().head_dim * high_bytes;
-    if (format == kernels::KeyFormat::kSplit)
-      floor.bytes.keys += floor.bytes.values / shape.bytes_per_element;
-  }
-  const auto weight_bytes = [&](model::WeightStorage storage) {
-    return model::step_weight_bytes(engine.config(), engine.options().dtype, storage);
-  };
-  floor.bytes.weights -= weight_bytes(model::WeightStorage::kDtype) - weight_bytes(engine.options().weights);
   return floor;
 }
 
@@ -228,7 +217,8 @@ Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) 
           .decode_seconds = middle.decode_seconds,
           .load_seconds = load.count(),
           .timing = middle,
-          .weight_bytes = model::step_weight_bytes(engine.config(), dtype, engine_options.weights),
+          .weight_bytes =
+              model::step_weight_bytes(engine.config(), kernels::size_of(dtype), engine_options.weights),
           .floor = byte_floor(options, engine, workload)};
   if (options.profile) profile_decode(engine, workload, &row);
   return row;

@@ -75,6 +75,39 @@ TEST(DecodeBytes, OfAScheduleAreThoseOfEachLayerInItsUnit) {
             layer() * (1024 + 2 + 30 * 8));
 }
 
+// A layer of llama() has 8 KV heads of 128, and 4 query heads for each.
+TEST(DecodeBytes, OfSplitKeysAreTheHighPlanesAndTheLowOnesOfRowsDrawn) {
+  using kernels::KeyFormat;
+  const auto keys_of = [](const policy::Schedule& schedule, KeyFormat format) {
+    return sampled_bytes(llama(), {.sequences = 3, .keys = 1024, .key_format = format}, schedule,
+                         kernels::BudgetUnit::kSamples)
+        .keys;
+  };
+  const int64_t heads = 3 * 8, high = 128 + 4, low = 128;
+  policy::Schedule schedule = policy::uniform_schedule(32, 8);
+  EXPECT_EQ(keys_of(schedule, KeyFormat::kHighPlane), 32 * heads * 1024 * high);
+  EXPECT_EQ(keys_of(schedule, KeyFormat::kSplit), 32 * heads * (1024 * high + 4 * 8 * low));
+  schedule.samples[0] = kExactLayer;
+  EXPECT_EQ(keys_of(schedule, KeyFormat::kSplit),
+            heads * (31 * (1024 * high + 4 * 8 * low) + 1024 * (high + low)));
+  const DecodeShape shape{.sequences = 3, .keys = 1024, .key_format = KeyFormat::kSplit};
+  const DecodeBytes exact = exact_bytes(llama(), shape);
+  EXPECT_EQ(exact.keys, 32 * heads * 1024 * (high + low)) << "exact scores need both planes";
+  EXPECT_EQ(exact.values, 32 * heads * 1024 * 128 * 2) << "values have their 16 bits";
+  EXPECT_EQ(under_samples(shape, 256), exact);
+}
+
+TEST(DecodeBytes, OfWeightsOfEightBitsAreAByteAWeightOfALayerAndAScaleAChannel) {
+  using model::WeightStorage;
+  const auto weights = [](WeightStorage storage) {
+    return exact_bytes(llama(), {.keys = 1, .weights = storage}).weights;
+  };
+  const int64_t of_layer = 4096 * int64_t{4096 + 2 * 1024} + 4096 * 4096 + 3 * 4096 * int64_t{14'336};
+  const int64_t channels = (4096 + 2 * 1024) + 4096 + 2 * 14'336 + 4096, logits = 4096 * int64_t{128'256};
+  EXPECT_EQ(weights(WeightStorage::kDtype) - weights(WeightStorage::kFp8), 32 * (of_layer - 4 * channels));
+  EXPECT_EQ(weights(WeightStorage::kFp8) - weights(WeightStorage::kFp8AndLogits), logits - 4 * 128'256);
+}
+
 TEST(DecodeBytes, WhatIsNoShapeIsRefused) {
   EXPECT_THAT([] { exact_bytes(llama(), {.keys = 0}); }, ThrowsMessage<InvalidArgument>(Names("keys", 0)));
   EXPECT_THAT([] { exact_bytes(llama(), {.sequences = -1, .keys = 1}); },

@@ -55,9 +55,7 @@ TEST(WeightStorage, OfATiedEmbeddingKeepsItsRowsBesideTheQuantisedOnes) {
 
 TEST(WeightStorage, AStepReadsTheProductsWeights) {
   const ModelConfig config = of_8b();
-  const auto read = [&](WeightStorage storage) {
-    return step_weight_bytes(config, DType::kBFloat16, storage);
-  };
+  const auto read = [&](WeightStorage storage) { return step_weight_bytes(config, 2, storage); };
   EXPECT_EQ(read(WeightStorage::kDtype), 2 * (kLayerWeights + kHeadWeights));
   EXPECT_EQ(read(WeightStorage::kFp8), kLayerWeights + 4 * kLayerChannels + 2 * kHeadWeights);
   EXPECT_EQ(read(WeightStorage::kFp8AndLogits),
@@ -66,9 +64,9 @@ TEST(WeightStorage, AStepReadsTheProductsWeights) {
 
 TEST(WeightStorage, RowsThatAreNoMultipleOf16StayWide) {
   ModelConfig config = of_8b();
-  const int64_t before = step_weight_bytes(config, DType::kBFloat16, WeightStorage::kFp8);
+  const int64_t before = step_weight_bytes(config, 2, WeightStorage::kFp8);
   config.intermediate_size = 14344;  // gate_up has 16 rows more, down 8 columns more and two bytes a weight
-  EXPECT_EQ(step_weight_bytes(config, DType::kBFloat16, WeightStorage::kFp8) - before,
+  EXPECT_EQ(step_weight_bytes(config, 2, WeightStorage::kFp8) - before,
             32 * (16 * int64_t{4096 + 4} + 4096 * (2 * int64_t{14344} - 14336 - 4)));
 }
 
