@@ -34,12 +34,8 @@ Fidelity engine_divergence(Engine& reference, Engine& measured, const FidelityTe
                            .out = of_rows.data()},
                           measured.options().threads);
   Fidelity result;
-  result.positions = tokens - first;
   result.tokens = tokens;
-  for (const kernels::RowDivergence& row : of_rows) {
-    result.divergence += row.divergence / static_cast<double>(result.positions);
-    result.top1_agreement += row.same_top / static_cast<double>(result.positions);
-  }
+  take_comparison(of_rows, false, &result);
   return result;
 }
 

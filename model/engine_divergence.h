@@ -11,8 +11,8 @@ namespace allot::model {
 // Engine::fidelity measures in this mode, `top1_agreement` their share whose most likely token is the same.
 // Samples, rows and seconds stay 0. Both engines' logits of the whole text, 4 bytes a token and entry of the
 // vocabulary, are in the host's memory while it runs; both caches need pages for the text. Throws as
-// Engine::logits does, and InvalidArgument naming the sizes for engines of different vocabularies or a prompt
-// that is not part of the text.
+// Engine::logits does, Error where a logit of either is not a number, and InvalidArgument naming the sizes
+// for engines of different vocabularies or a prompt that is not part of the text.
 Fidelity engine_divergence(Engine& reference, Engine& measured, const FidelityText& text, FidelityMode mode);
 
 }  // namespace allot::model

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/philox.h"
 #include "kernels/method.h"
+#include "kernels/rows.h"
 
 namespace allot::model {
 
@@ -61,5 +63,9 @@ struct Fidelity {
   // Its share, by positions, of the time in which logits were made of states, exact ones too, and compared.
   double comparison_seconds = 0;
 };
+
+// Sets what the rows of the measured positions say: positions, divergence and agreement, with
+// `of_each_position` those of each, too. Throws Error where a row's logits were not all numbers.
+void take_comparison(std::span<const kernels::RowDivergence> rows, bool of_each_position, Fidelity* result);
 
 }  // namespace allot::model

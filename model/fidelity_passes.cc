@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <numeric>
 #include <tuple>
 
 #include "base/error.h"
 #include "model/attention_plan.h"
-#include "model/sampling.h"
 
 namespace allot::model {
 namespace {
@@ -180,23 +178,6 @@ size_t stretch_end(size_t begin, size_t count, int64_t most_rows, const Rows& ro
     if (total > most_rows) break;
   }
   return end;
-}
-
-void take_comparison(std::span<const kernels::RowDivergence> rows, bool positions, Fidelity* result) {
-  double divergence = 0;
-  int64_t same = 0;
-  for (const kernels::RowDivergence& row : rows) {
-    if (!std::isfinite(row.divergence)) throw_not_a_number();
-    divergence += row.divergence;
-    same += row.same_top;
-    if (!positions) continue;
-    result->divergences.push_back(row.divergence);
-    result->agreements.push_back(static_cast<uint8_t>(row.same_top));
-  }
-  const auto count = static_cast<double>(rows.size());
-  result->positions = static_cast<int64_t>(rows.size());
-  result->divergence = divergence / count;
-  result->top1_agreement = static_cast<double>(same) / count;
 }
 
 // Texts whose states lie one behind the other: exact ones from `dense` on, those under a schedule from each
