@@ -76,14 +76,8 @@ std::string json_value(const Json& row, const DataField& field, const std::strin
     for (const auto& [name, value] : row.items()) there.push_back(name);
     fail_without(field.name, there, where);
   }
-  const auto is_one = [&](const Json& value) {
-    return value.is_string() ? !trim(value.get_ref<const std::string&>()).empty()
-                             : field.number && value.is_number();
-  };
-  if (field.list && found->is_array() && !found->empty() && std::ranges::all_of(*found, is_one)) {
-    std::vector<std::string> lines;
-    for (const Json& one : *found) lines.push_back(one.is_string() ? one.get<std::string>() : one.dump());
-    return fmt::format("{}", fmt::join(lines, "\n"));
+  if (field.list) {
+    if (const auto lines = joined_lines(*found, field.number)) return *lines;
   }
   if (field.number && found->is_number()) return found->dump();
   if (!found->is_string() || trim(found->get_ref<const std::string&>()).empty()) {

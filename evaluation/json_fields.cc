@@ -1,5 +1,8 @@
 #include "evaluation/json_fields.h"
 
+#include <fmt/ranges.h>
+
+#include "base/ascii.h"
 #include "episode/samples.h"
 
 namespace allot::evaluation {
@@ -14,6 +17,20 @@ std::string shown(const nlohmann::ordered_json& value) {
   constexpr size_t kLongest = 80;  // a quoted SHA-256 fits
   std::string text = value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   return text.size() <= kLongest ? text : text.substr(0, kLongest) + "…";
+}
+
+std::optional<std::string> joined_lines(const nlohmann::ordered_json& list, bool numbers) {
+  if (!list.is_array() || list.empty()) return std::nullopt;
+  std::vector<std::string> lines;
+  for (const nlohmann::ordered_json& one : list) {
+    if (numbers && one.is_number())
+      lines.push_back(one.dump());
+    else if (one.is_string() && !trim(one.get_ref<const std::string&>()).empty())
+      lines.push_back(one.get<std::string>());
+    else
+      return std::nullopt;
+  }
+  return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
 nlohmann::ordered_json parse_document(std::string_view text, const std::string& place) {

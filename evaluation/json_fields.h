@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -20,6 +21,10 @@ namespace allot::evaluation {
 
 // A value as messages show it: the file's text, shortened.
 std::string shown(const nlohmann::ordered_json& value);
+
+// The entries of a list, a line each: texts that are not blank, and with `numbers` also numbers, in their
+// shortest form. Nothing where it is no such list, or an empty one.
+std::optional<std::string> joined_lines(const nlohmann::ordered_json& list, bool numbers);
 
 // The value in `text`. Throws CorruptFile naming `place` where it is no JSON.
 nlohmann::ordered_json parse_document(std::string_view text, const std::string& place);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "evaluation/grader_process.h"
+#include "evaluation/json_fields.h"
 #include "evaluation/task.h"
 
 namespace allot::app {
@@ -30,15 +31,11 @@ std::string text_field(const nlohmann::ordered_json& row, const char* field) {
 std::string answer_of(const nlohmann::ordered_json& row, const evaluation::Task& task) {
   const auto found = row.find("answer");
   if (!task.several_answers() || found == row.end() || !found->is_array()) return text_field(row, "answer");
-  std::string lines;
-  for (const nlohmann::ordered_json& one : *found) {
-    const std::string text = one.is_number() ? one.dump() : one.is_string() ? one.get<std::string>() : "";
-    if (text.empty())
-      throw InvalidArgument("field \"answer\" is a list with " + one.dump() + ", expected texts or numbers");
-    lines += (lines.empty() ? "" : "\n") + text;
-  }
-  if (lines.empty()) throw InvalidArgument("field \"answer\" is an empty list, expected texts");
-  return lines;
+  const auto lines = evaluation::joined_lines(*found, /*numbers=*/true);
+  if (!lines)
+    throw InvalidArgument("field \"answer\" is the list " + evaluation::shown(*found) +
+                          ", expected texts that are not blank, or numbers");
+  return *lines;
 }
 
 nlohmann::ordered_json read_row(const std::string& line) {

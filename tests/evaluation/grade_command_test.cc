@@ -80,7 +80,7 @@ TEST(GradeCommand, SeveralAnswersAreAListAndHaveAScore) {
             "{\"correct\":1,\"score\":1.0}\n");
   EXPECT_THAT(run_command({"allot", "grade", "--task", "gsm8k"}, rows).err,
               Names("line 1", "answer", "array"));
-  for (const char* list : {"[]", R"(["ab", ""])", R"(["ab", null])"}) {
+  for (const char* list : {"[]", R"(["ab", ""])", R"(["ab", " "])", R"(["ab", null])"}) {
     const CommandResult refused =
         run_command({"allot", "grade", "--task", "ruler-fwe"},
                     std::string(R"({"prediction": "ab", "answer": )") + list + "}\n");
