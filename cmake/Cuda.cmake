@@ -1,5 +1,6 @@
 # The CUDA kernels. ALLOT_CUDA_ARCHITECTURES are compute capabilities: 80, 86, 89 and 90 get machine code; "ptx" adds code of 90
-# that the driver compiles for newer GPUs, and costs no compile time beside 90. Every other one costs its compile time.
+# that the driver compiles for newer GPUs, and costs no compile time beside 90. Every other one costs its compile time. 80-virtual
+# is code of 8.0 that the driver compiles for the GPU it finds: so a newer one runs, and tests, what 8.0 gets (device_limits of kernels/attention_cuda.h).
 include_guard()
 set(ALLOT_CUDA_ARCHITECTURES 90 ptx CACHE STRING "GPUs to compile for, a list of 80, 86, 89, 90 and ptx")
 if(NOT CMAKE_CUDA_COMPILER)
@@ -16,8 +17,10 @@ foreach(architecture IN LISTS ALLOT_CUDA_ARCHITECTURES)
     list(APPEND CMAKE_CUDA_ARCHITECTURES 90-virtual)
   elseif(architecture MATCHES "^(80|86|89|90)$")
     list(APPEND CMAKE_CUDA_ARCHITECTURES ${architecture}-real)
+  elseif(architecture MATCHES "^(80|86|89)-virtual$")
+    list(APPEND CMAKE_CUDA_ARCHITECTURES ${architecture})
   else()
-    message(FATAL_ERROR "ALLOT_CUDA_ARCHITECTURES names '${architecture}'; expected 80, 86, 89, 90 or ptx")
+    message(FATAL_ERROR "ALLOT_CUDA_ARCHITECTURES names '${architecture}'; expected 80, 86, 89, 90 or ptx, or 80-virtual, 86-virtual or 89-virtual")
   endif()
 endforeach()
 if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)

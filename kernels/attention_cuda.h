@@ -35,12 +35,13 @@ struct LaunchBounds {
 
 // The properties of a GPU that plans depend on.
 struct DeviceLimits {
-  int32_t compute_capability = 0;      // 90 for 9.0
+  int32_t compute_capability = 0;      // 90 for 9.0; that of the kernels' code where this is of less
   int32_t multiprocessors = 0;         // 132 on an H200
   int32_t shared_bytes_per_block = 0;  // opt-in maximum, 232448 on an H200
 };
 
-// Limits of a device by its ordinal. Throws CudaError when there is none.
+// Of a device by its ordinal and of the code for it. Throws CudaError when there is no such device, or no
+// code.
 DeviceLimits device_limits(int device);
 
 // Memory for intermediate results that a launch's kernels pass on. Only one launch at a time may use it:

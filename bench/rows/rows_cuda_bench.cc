@@ -19,6 +19,7 @@
 #include "bench/attention/device.h"
 #include "bench/attention/stream_timer.h"
 #include "bench/output.h"
+#include "kernels/attention_cuda.h"
 #include "kernels/bfloat16.h"
 #include "kernels/rows_cuda.h"
 #include "kernels/token_sampler_cuda.h"
@@ -42,18 +43,9 @@ constexpr int kWarmups = 3;
 constexpr int kRuns = 25;
 
 DeviceLimits limits_of_current_device() {
-  int device = 0, major = 0, minor = 0;
-  DeviceLimits limits;
+  int device = 0;
   check(cudaGetDevice(&device), "ask for the current device");
-  const auto ask = [&](cudaDeviceAttr attribute, int& value) {
-    check(cudaDeviceGetAttribute(&value, attribute, device), "ask for the properties of the device");
-  };
-  ask(cudaDevAttrComputeCapabilityMajor, major);
-  ask(cudaDevAttrComputeCapabilityMinor, minor);
-  ask(cudaDevAttrMultiProcessorCount, limits.multiprocessors);
-  ask(cudaDevAttrMaxSharedMemoryPerBlockOptin, limits.shared_bytes_per_block);
-  limits.compute_capability = 10 * major + minor;
-  return limits;
+  return kernels::device_limits(device);
 }
 
 // Normal bfloat16 values; a few million different ones, repeated.

@@ -12,6 +12,7 @@
 #include "kernels/attention_cuda.h"
 #include "kernels/attention_fault_cuda.h"
 #include "kernels/cuda/args.h"
+#include "kernels/cuda/code_capability.h"
 #include "kernels/cuda/plan.h"
 
 namespace allot::kernels {
@@ -94,6 +95,40 @@ void launch(void (*kernel)(cuda::Args), const Grid& grid, const cuda::Args& laun
   check(cudaLaunchKernelExC(&config, function, arguments), "cudaLaunchKernelExC");
 }
 
+// Makes a device the current one of this thread, and the former one again.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device) {
+    check(cudaGetDevice(&before_), "cudaGetDevice");
+    check(cudaSetDevice(device), "cudaSetDevice");
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  ~CurrentDevice() { (void)cudaSetDevice(before_); }
+
+ private:
+  int before_ = 0;
+};
+
+// The compute capability that the kernels on this device were compiled for, all of them for the same ones:
+// one is asked.
+int32_t code_capability(int device, int32_t capability) {
+  const CurrentDevice current(device);
+  cudaFuncAttributes attributes = {};
+  const auto* kernel = reinterpret_cast<const void*>(cuda::pool_kernel().function);
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidKernelImage) {
+    (void)cudaGetLastError();
+    throw CudaError(fmt::format(
+        "allot's kernels were not compiled for device {}, whose compute capability is {}.{}; build with "
+        "-DALLOT_CUDA_ARCHITECTURES={} ({})",
+        device, capability / 10, capability % 10, capability > 90 ? "\"90;ptx\"" : std::to_string(capability),
+        cudaGetErrorName(status)));
+  }
+  check(status, "cudaFuncGetAttributes");
+  return attributes.ptxVersion;
+}
+
 }  // namespace
 
 DeviceLimits device_limits(int device) {
@@ -107,8 +142,9 @@ DeviceLimits device_limits(int device) {
     check(cudaDeviceGetAttribute(&value, name, device), "cudaDeviceGetAttribute");
     return value;
   };
-  return {.compute_capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
-                                attribute(cudaDevAttrComputeCapabilityMinor),
+  const int32_t capability =
+      10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
+  return {.compute_capability = cuda::usable_capability(capability, code_capability(device, capability)),
           .multiprocessors = attribute(cudaDevAttrMultiProcessorCount),
           .shared_bytes_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)};
 }

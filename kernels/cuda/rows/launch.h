@@ -13,7 +13,7 @@ struct RowGrid {
   uint32_t rows = 0;   // blocks along x
   uint32_t parts = 1;  // blocks along y
   uint32_t threads = 0;
-  uint32_t cluster = 1;  // blocks of a cluster, along x
+  uint32_t cluster = 1;  // blocks of a cluster along x, less and fewer in all where the device has no room
 };
 
 // Throws CudaError when the launch is refused.
