@@ -100,6 +100,8 @@ void validate_evaluation(const wire::RunSpec& spec, const Expect& expect) {
            one.task().heldout_questions(), "0 in a run that evaluates");
     expect(one.generation().dtype() == spec.generation().dtype(), "evaluation.more.generation.dtype",
            one.generation().dtype(), fmt::format("{}, that of the spec", spec.generation().dtype()));
+    expect(one.generation().weights() == spec.generation().weights(), "evaluation.more.generation.weights",
+           one.generation().weights(), fmt::format("\"{}\", that of the spec", spec.generation().weights()));
     expect(one.generation().keys() == spec.generation().keys(), "evaluation.more.generation.keys",
            one.generation().keys(), fmt::format("\"{}\", that of the spec", spec.generation().keys()));
   }

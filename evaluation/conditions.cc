@@ -89,8 +89,10 @@ DataUse read_data(JsonFields&& fields) {
 }
 
 Json generation_json(const Generation& generation) {
-  const auto& [dtype, keys, temperature, top_p, repetition_penalty, max_new_tokens, stop] = generation;
+  const auto& [dtype, weights, keys, temperature, top_p, repetition_penalty, max_new_tokens, stop] =
+      generation;
   Json json = {{"dtype", kernels::name(dtype)}};
+  if (weights != model::WeightStorage::kDtype) json["weights"] = model::name(weights);
   if (keys != kernels::KeyFormat::kSixteenBits) json["keys"] = kernels::name(keys);
   json["temperature"] = temperature;
   json["top_p"] = top_p;
@@ -103,6 +105,8 @@ Json generation_json(const Generation& generation) {
 Generation read_generation(JsonFields&& fields) {
   return {
       .dtype = fields.named("dtype", kernels::parse_dtype),
+      .weights = fields.has("weights") ? fields.named("weights", model::parse_weight_storage)
+                                       : model::WeightStorage::kDtype,
       .keys = fields.has("keys") ? fields.named("keys", kernels::parse_key_format)
                                  : kernels::KeyFormat::kSixteenBits,
       .temperature = fields.real("temperature", 0, kMaxTemperature),
@@ -189,8 +193,10 @@ Json full_json(const Conditions& conditions) {
   };
   name_fields("learned_on", conditions.learned_on);
   name_fields("measured_on", conditions.measured_on);
-  if (!json["generation"]["dtype"].is_null())
-    json["generation"]["keys"] = kernels::name(conditions.generation.keys);
+  if (Json& generation = json["generation"]; !generation["dtype"].is_null()) {
+    generation["weights"] = model::name(conditions.generation.weights);
+    generation["keys"] = kernels::name(conditions.generation.keys);
+  }
   Json& attention = json["attention"];
   if (attention["estimator"].is_null()) return json;
   const kernels::AttentionMethod& method = conditions.attention;

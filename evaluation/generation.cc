@@ -18,6 +18,8 @@ StopRule parse_stop_rule(std::string_view text) {
 
 std::string describe(const Generation& generation) {
   std::string text(kernels::name(generation.dtype));
+  if (generation.weights != model::WeightStorage::kDtype)
+    text += fmt::format(", weights {}", model::name(generation.weights));
   if (generation.keys != kernels::KeyFormat::kSixteenBits)
     text += fmt::format(", keys {}", kernels::name(generation.keys));
   text += generation.temperature == 0

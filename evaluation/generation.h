@@ -8,6 +8,7 @@
 
 #include "kernels/estimator.h"
 #include "kernels/key_format.h"
+#include "model/weight_storage.h"
 
 namespace allot::evaluation {
 
@@ -20,9 +21,10 @@ std::string_view name(StopRule rule);             // "eos", "answer"
 StopRule parse_stop_rule(std::string_view text);  // throws InvalidArgument naming both
 
 struct Generation {
-  kernels::DType dtype = kernels::DType::kBFloat16;            // of weights, activations and KV cache
-  kernels::KeyFormat keys = kernels::KeyFormat::kSixteenBits;  // of the KV cache
-  double temperature = 0;                                      // 0 is greedy
+  kernels::DType dtype = kernels::DType::kBFloat16;             // of weights, activations and KV cache
+  model::WeightStorage weights = model::WeightStorage::kDtype;  // of products
+  kernels::KeyFormat keys = kernels::KeyFormat::kSixteenBits;   // of the KV cache
+  double temperature = 0;                                       // 0 is greedy
   double top_p = 1;
   double repetition_penalty = 1;  // 1 is none
   int32_t max_new_tokens = 256;

@@ -7,10 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/device.h"
 #include "base/error.h"
 #include "episode/samples.h"
 #include "kernels/estimator.h"
 #include "kernels/sampling.h"
+#include "model/storage_formats.h"
 
 namespace allot::model {
 namespace {
@@ -58,16 +60,7 @@ void check_options(const EngineOptions& options) {
         "engine options: dtype float16 has CUDA kernels only, and device is cpu; use bfloat16 or float32, "
         "or another device");
   }
-  if (options.weights != WeightStorage::kDtype && options.device == "cpu") {
-    throw Unsupported(fmt::format(
-        "engine options: weights {} have CUDA kernels only, and device is cpu; use weights dtype, or another device",
-        name(options.weights)));
-  }
-  if (options.keys != kernels::KeyFormat::kSixteenBits && options.device == "cpu") {
-    throw Unsupported(fmt::format(
-        "engine options: keys {} have CUDA kernels only, and device is cpu; use 16-bit, or another device",
-        kernels::name(options.keys)));
-  }
+  require_formats(options.weights, options.keys, parse_device(options.device));
 }
 
 void RequestChecks::check_ids(std::span<const int32_t> ids, std::string_view what) const {

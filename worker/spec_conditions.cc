@@ -39,6 +39,11 @@ evaluation::TaskSource task_source(const wire::TaskSpec& task) {
   return {.name = task.name(), .prompt_style = task.prompt_style(), .definition = task.definition()};
 }
 
+model::WeightStorage weight_storage(const wire::GenerationSpec& generation) {
+  return generation.weights().empty() ? model::WeightStorage::kDtype
+                                      : model::parse_weight_storage(generation.weights());
+}
+
 kernels::KeyFormat key_format(const wire::GenerationSpec& generation) {
   return generation.keys().empty() ? kernels::KeyFormat::kSixteenBits
                                    : kernels::parse_key_format(generation.keys());
@@ -63,6 +68,7 @@ evaluation::Conditions conditions_of(const wire::RunSpec& spec) {
   }
   conditions.attention = attention_method(spec.attention());
   conditions.generation = {.dtype = kernels::parse_dtype(generation.dtype()),
+                           .weights = weight_storage(generation),
                            .keys = key_format(generation),
                            .temperature = generation.temperature(),
                            .top_p = generation.top_p(),

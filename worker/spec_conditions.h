@@ -11,6 +11,9 @@ namespace allot::worker {
 // for a name in the spec that this build does not know.
 evaluation::Conditions conditions_of(const wire::RunSpec& spec);
 
+// How the weights of products are kept. Throws InvalidArgument for a name that this build does not know.
+model::WeightStorage weight_storage(const wire::GenerationSpec& generation);
+
 // Format of the keys of the KV cache. Throws InvalidArgument for a name that this build does not know.
 kernels::KeyFormat key_format(const wire::GenerationSpec& generation);
 

@@ -54,6 +54,7 @@ std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const
                                                 const Clock& clock) {
   model::EngineOptions engine;
   engine.dtype = kernels::parse_dtype(spec.generation().dtype());
+  engine.weights = weight_storage(spec.generation());
   engine.keys = key_format(spec.generation());
   engine.attention = attention_method(spec.attention());
   if (spec.model().has_adapter()) engine.adapter = spec.model().adapter().path();

@@ -141,7 +141,6 @@ std::string table(std::span<const FidelityRow> rows) {
 void add_circumstances(const FidelityPlan& plan, const kernels::AttentionMethod& method,
                        nlohmann::ordered_json* json) {
   (*json)["mode"] = plan.options.mode;
-  if (plan.options.weights != "dtype") (*json)["weights"] = plan.options.weights;
   (*json)["device"] = plan.options.device;
   (*json)["threads"] = plan.options.threads;
   (*json)["tool_version"] = version();

@@ -119,6 +119,7 @@ evaluation::StepTimes measure(const ScheduleFile& file, const ScheduleBenchOptio
         fmt::format("--steps {}: the model has {} positions", options.steps, config.max_position_embeddings));
   model::EngineOptions engine_options;
   engine_options.dtype = file.conditions.generation.dtype;
+  engine_options.weights = file.conditions.generation.weights;
   engine_options.keys = file.conditions.generation.keys;
   engine_options.attention = file.conditions.attention;
   engine_options.device = options.device;

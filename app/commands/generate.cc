@@ -11,7 +11,6 @@
 
 #include "app/cli/command.h"
 #include "app/cli/stop_signal.h"
-#include "app/run/model_options.h"
 #include "app/scoring/prompt_source.h"
 #include "app/scoring/reply_engine.h"
 #include "base/error.h"
@@ -155,7 +154,6 @@ int run_generate(std::span<const std::string> arguments) {
       "allot generate --model assets/tiny-gsm --schedule uniform:16 --prompt \"Ann has 3 apples and buys 4 "
       "more. How many apples does she have?\"");
   declare_reply_options(&set, &options, PromptStyles::kOfTaskOrNone);
-  declare_weights_option(&set, &options.weights);
   set.text("prompt", &prompt, "TEXT", "the prompt; its reply is written to stdout as it comes");
   set.text("file", &options.file, "PATH",
            "prompts, one a line; - is stdin, which is also read without --prompt and --file");

@@ -7,7 +7,6 @@
 
 #include "app/cli/command.h"
 #include "app/cli/stop_signal.h"
-#include "app/run/model_options.h"
 #include "app/scoring/reply_engine.h"
 #include "app/serve/completion_server.h"
 #include "base/error.h"
@@ -46,7 +45,6 @@ struct ServeOptions : ReplyOptions {
 
 void declare_serve_options(OptionSet* set, ServeOptions* options) {
   declare_reply_options(set, options, PromptStyles::kNone);
-  declare_weights_option(set, &options->weights);
   set->text("schedule", &options->schedule, "SCHEDULE",
             fmt::format("{}; default config where there is one, else dense", kScheduleForms).c_str());
   set->suggest("schedule", {"dense", "config"});

@@ -37,6 +37,7 @@
 #include "evaluation/frontier.h"
 #include "evaluation/grader_process.h"
 #include "evaluation/task.h"
+#include "model/storage_formats.h"
 #include "policy/exact_layers.h"
 #include "wire/messages.pb.h"
 #include "worker/spec_conditions.h"
@@ -260,7 +261,12 @@ int run_tune(std::span<const std::string> arguments) {
   std::ranges::copy(changes.words, std::back_inserter(cluster.aggregator_options));
   const bool was_finished = finished(run.run) && changes.controls.empty();
   const bool lingers = linger_seconds > 0;
-  if (!was_finished) cluster.workers = place_workers(choose_devices(wanted, found), workers_per_device);
+  if (!was_finished) {
+    const std::vector<Device> places = choose_devices(wanted, found);
+    const evaluation::Generation generation = worker::conditions_of(spec).generation;
+    for (const Device& place : places) model::require_formats(generation.weights, generation.keys, place);
+    cluster.workers = place_workers(places, workers_per_device);
+  }
   cluster.run = run.run;
   cluster.log_level = set.log_level();
   // Writes spec.json, in which the aggregator finds the run, or refuses the directory; no other process may

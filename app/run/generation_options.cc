@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "app/run/model_options.h"
+
 namespace allot::app {
 namespace {
 
@@ -40,6 +42,7 @@ void declare_generation_options(OptionSet* set, GenerationOptions* options, cons
   using evaluation::Generation;
   set->choice("dtype", &options->dtype, {"bfloat16", "float32", "float16"},
               "weights, activations and KV cache");
+  declare_weights_option(set, &options->weights);
   declare_keys_option(set, &options->keys);
   set->real("temperature", &options->temperature, 0, evaluation::kMaxTemperature, "T",
             ("sampling temperature, 0 is greedy; " + defaults(task, &Generation::temperature)).c_str());
@@ -59,6 +62,7 @@ void declare_generation_options(OptionSet* set, GenerationOptions* options, cons
 evaluation::Generation resolve(const GenerationOptions& options, const evaluation::Task& task) {
   evaluation::Generation generation = task.generation_defaults();
   generation.dtype = kernels::parse_dtype(options.dtype);
+  generation.weights = model::parse_weight_storage(options.weights);
   generation.keys = kernels::parse_key_format(options.keys);
   generation.temperature = options.temperature.value_or(generation.temperature);
   generation.top_p = options.top_p.value_or(generation.top_p);
@@ -69,6 +73,7 @@ evaluation::Generation resolve(const GenerationOptions& options, const evaluatio
 
 GenerationOptions options_of(const evaluation::Generation& generation) {
   return {.dtype = std::string(kernels::name(generation.dtype)),
+          .weights = std::string(model::name(generation.weights)),
           .keys = std::string(kernels::name(generation.keys)),
           .temperature = generation.temperature,
           .top_p = generation.top_p,

@@ -15,6 +15,7 @@ namespace allot::app {
 // As given; empty fields take the task's default.
 struct GenerationOptions {
   std::string dtype = "bfloat16";
+  std::string weights = "dtype";
   std::string keys = "16-bit";
   std::optional<double> temperature;
   std::optional<double> top_p;

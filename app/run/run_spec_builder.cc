@@ -148,6 +148,8 @@ std::string new_run_id() {
 
 void set_generation(const evaluation::Generation& generation, wire::GenerationSpec* spec) {
   spec->set_dtype(std::string(kernels::name(generation.dtype)));
+  if (generation.weights != model::WeightStorage::kDtype)
+    spec->set_weights(std::string(model::name(generation.weights)));
   if (generation.keys != kernels::KeyFormat::kSixteenBits)
     spec->set_keys(std::string(kernels::name(generation.keys)));
   spec->set_temperature(generation.temperature);

@@ -16,11 +16,13 @@
 #include "app/run/model_options.h"
 #include "app/run/run_directory.h"
 #include "base/clock.h"
+#include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "evaluation/grader_process.h"
 #include "evaluation/task.h"
+#include "model/storage_formats.h"
 #include "wire/codec.h"
 #include "wire/endpoint.h"
 #include "wire/episode_codec.h"
@@ -182,6 +184,16 @@ std::unique_ptr<evaluation::Task> task_of(const wire::TaskSpec& spec, const Work
   return task;
 }
 
+// No other start of this worker can have what its device has not, so that is a mismatch.
+void check_formats(const wire::RunSpec& spec, const WorkerOptions& options) {
+  try {
+    model::require_formats(worker::weight_storage(spec.generation()), worker::key_format(spec.generation()),
+                           parse_device(options.device));
+  } catch (const Unsupported& error) {
+    throw Mismatch(fmt::format("the run is not for this worker's device: {}", error.what()));
+  }
+}
+
 wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options, const std::string& device) {
   const auto task = task_of(spec.task(), options);
   wire::Hello hello;
@@ -253,6 +265,7 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceOf& d
     throw Mismatch("the run's model '" + run->model().id() + "' has no adapter, this worker has --adapter " +
                    options.adapter->string() + "; leave it out");
   }
+  check_formats(*run, options);
   WorkerDevice device = device_of(options);
   const wire::Hello hello = introduction(with_local_paths(*run, options), options, device.text);
 

@@ -68,6 +68,7 @@ AccuracyPlan plan_accuracy(const CalibrationPlanOptions& options, const kernels:
   scoring.prompt_style = texts.prompt_style;
   scoring.attention = attention;
   scoring.generation.dtype = texts.dtype;
+  scoring.generation.weights = texts.weights;
   scoring.generation.keys = texts.keys;
   scoring.generation.temperature = 0;  // greedy: one source of chance less between two schedules
   scoring.generation.max_new_tokens = options.max_new_tokens;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "model/weight_storage.h"
-
 namespace allot::app {
 
 model::FidelityMode fidelity_mode(const std::string& mode) {
@@ -16,7 +14,7 @@ model::EngineOptions fidelity_engine_options(const FidelityPlan& plan) {
   engine.device = plan.options.device;
   engine.adapter = plan.options.adapter;
   engine.dtype = plan.conditions.generation.dtype;
-  engine.weights = model::parse_weight_storage(plan.options.weights);
+  engine.weights = plan.conditions.generation.weights;
   engine.keys = plan.conditions.generation.keys;
   engine.attention = plan.conditions.attention;
   engine.prefill_chunk_tokens = plan.options.prefill_chunk;

@@ -11,11 +11,13 @@
 #include "app/run/generation_options.h"
 #include "app/run/grader_option.h"
 #include "app/run/model_options.h"
+#include "base/device.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/sha256.h"
 #include "evaluation/task.h"
 #include "model/chat_template.h"
+#include "model/storage_formats.h"
 #include "worker/prompt_room.h"
 
 namespace allot::app {
@@ -136,6 +138,7 @@ void declare_text_options(OptionSet* set, FidelityPlanOptions* options) {
                "tokens of a text of --text that are its prompt in modes decode and reply; default 1");
   set->choice("dtype", &options->dtype, {"bfloat16", "float32", "float16"},
               "weights, activations and KV cache");
+  declare_weights_option(set, &options->weights);
   declare_keys_option(set, &options->keys);
   set->integer("seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N",
                "seed of all random draws");
@@ -148,7 +151,6 @@ void declare_text_options(OptionSet* set, FidelityPlanOptions* options) {
 
 void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options) {
   declare_text_options(set, options);
-  declare_weights_option(set, &options->weights);
   set->text("estimator", &options->estimators, "NAME,…", kernels::estimators_help(true).c_str());
   set->suggest("estimator", kernels::estimator_names(true));
   set->text("samples", &options->samples, "N,…",
@@ -204,7 +206,10 @@ void add_texts(FidelityPlanOptions* options, FidelityPlan* plan) {
   if (options->limit > 0) plan->texts.resize(static_cast<size_t>(options->limit));
   plan->conditions.measured_on->questions = std::ssize(plan->texts);
   plan->conditions.generation.dtype = kernels::parse_dtype(options->dtype);
+  plan->conditions.generation.weights = model::parse_weight_storage(options->weights);
   plan->conditions.generation.keys = kernels::parse_key_format(options->keys);
+  model::require_formats(plan->conditions.generation.weights, plan->conditions.generation.keys,
+                         parse_device(options->device));
   for (const char* field : {"temperature", "top_p", "repetition_penalty", "max_new_tokens", "stop"})
     plan->conditions.unknown.insert(std::string("generation.") + field);
   plan->conditions.seed = static_cast<uint32_t>(options->seed);

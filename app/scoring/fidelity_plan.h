@@ -32,7 +32,7 @@ struct FidelityPlanOptions {
   std::string samples;
   std::vector<std::string> schedules;
   std::string dtype = "bfloat16";
-  std::string weights = "dtype";  // analyze alone
+  std::string weights = "dtype";
   std::string keys = "16-bit";
   int64_t seed = 0;
   std::string device = "cpu";
@@ -42,7 +42,8 @@ struct FidelityPlanOptions {
 
 // Declares the options above; --model is required.
 void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options);
-// Those of them that are not about estimators and schedules: model, texts, mode, dtype, keys, seed, device.
+// Those of them that are not about estimators and schedules: model, texts, mode, dtype, weights, keys, seed,
+// device.
 void declare_text_options(OptionSet* set, FidelityPlanOptions* options);
 
 // A text to be measured.
@@ -62,8 +63,8 @@ struct FidelityPlan {
   FidelityPlanOptions options;  // as resolved
   std::vector<FidelityItem> texts;
   std::vector<FidelityCase> cases;  // by estimator, then by schedule, in the order given
-  // Of all cases but for the estimator. Nothing is generated, so of the generation only dtype and keys are
-  // known; a file of text has no task.
+  // Of all cases but for the estimator. Nothing is generated, so of the generation only dtype, weights and
+  // keys are known; a file of text has no task.
   evaluation::Conditions conditions;
 };
 

@@ -4,7 +4,6 @@
 #include "app/files/executed_file.h"
 #include "base/file.h"
 #include "evaluation/task.h"
-#include "model/weight_storage.h"
 
 namespace allot::app {
 
@@ -12,7 +11,7 @@ model::EngineOptions engine_options(const ReplyOptions& options, const evaluatio
   model::EngineOptions engine;
   engine.adapter = options.adapter;
   engine.dtype = conditions.generation.dtype;
-  engine.weights = model::parse_weight_storage(options.weights);
+  engine.weights = conditions.generation.weights;
   engine.keys = conditions.generation.keys;
   engine.attention = conditions.attention;
   engine.max_sequences = options.max_sequences;

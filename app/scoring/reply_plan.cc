@@ -9,10 +9,12 @@
 #include "app/files/command_words.h"
 #include "app/run/grader_option.h"
 #include "app/run/model_options.h"
+#include "base/device.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "model/storage_formats.h"
 #include "model/tokenizer.h"
 #include "wire/messages.pb.h"
 #include "wire/spec.h"
@@ -65,7 +67,7 @@ bool is_of_its_task(const ConditionsSource& source, const OptionSet& set) {
 bool follows_from_task(const ConditionOption& one) {
   return one.option == "prompt-style" ||
          (one.field.starts_with("/generation/") && one.field != "/generation/dtype" &&
-          one.field != "/generation/keys");
+          one.field != "/generation/weights" && one.field != "/generation/keys");
 }
 
 }  // namespace
@@ -222,6 +224,8 @@ ReplyPlan plan_replies(std::span<const std::string> schedules, const std::option
   kernels::keep_own_parameters(&conditions.attention);
   conditions.seed = static_cast<uint32_t>(options->seed);
   options->generation = options_of(conditions.generation);
+  model::require_formats(conditions.generation.weights, conditions.generation.keys,
+                         parse_device(options->device));
   return plan;
 }
 

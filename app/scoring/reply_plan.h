@@ -37,8 +37,6 @@ struct ReplyOptions {
   std::string device = "cpu";
   int32_t threads = 0;
   int32_t max_sequences = 256;
-  // Of generate and serve, whose replies are no one's results: conditions do not record it.
-  std::string weights = "dtype";
   std::filesystem::path executed_out;  // empty: what layers execute is not counted
   // Of the command, not an option. What is counted for executed_out is of one schedule, without bands.
   Bands bands = Bands::kRefused;
@@ -47,8 +45,8 @@ struct ReplyOptions {
 // Whether a command's prompts are always a task's, may have no style, or never have one.
 enum class PromptStyles { kOfTask, kOfTaskOrNone, kNone };
 
-// Declares the options above but executed_out and weights; --model is required. With kNone there are no task
-// and no prompt style to choose.
+// Declares the options above but executed_out; --model is required. With kNone there are no task and no
+// prompt style to choose.
 void declare_reply_options(OptionSet* set, ReplyOptions* options, PromptStyles styles);
 
 // Declares --executed-out, for commands that run one schedule.
@@ -65,9 +63,9 @@ ConditionsSource conditions_of_run(const std::filesystem::path& run);
 
 // Gives every option of `set` that neither flag nor config file has set the value that the sources say: task,
 // prompt style, attention and generation; under another task than the source's, which the command names, not
-// what the task decides: prompt style and generation but for the dtype. What a source does not know it does
-// not set. Throws Mismatch naming
-// the fields in which the sources contradict each other and no option decides.
+// what the task decides: prompt style and generation but for dtype, weights and keys. What a source does not
+// know it does not set. Throws Mismatch naming the fields in which the sources contradict each other and no
+// option decides.
 void adopt(std::span<const ConditionsSource> sources, OptionSet* set);
 
 struct ReplyPlan {
@@ -80,7 +78,8 @@ struct ReplyPlan {
 // Reads the model's identity and the schedules, adopts the conditions of `run` and of the schedule files
 // among the arguments, and sets the fields of `options` to what follows. Says on stderr that the model's
 // config.json carries a schedule which is none of these. Throws the errors of the readers, and Mismatch for
-// schedules of another model or of contradicting conditions.
+// schedules of another model or of contradicting conditions, and as model::require_formats does for a device
+// that has not the weights or keys of the conditions.
 ReplyPlan plan_replies(std::span<const std::string> schedules, const std::optional<ConditionsSource>& run,
                        ReplyOptions* options, OptionSet* set);
 

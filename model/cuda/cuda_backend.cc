@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/device.h"
 #include "base/error.h"
 #include "base/round_up.h"
 #include "kernels/attention_fault_cuda.h"
@@ -33,6 +34,7 @@
 #include "model/cuda/pass_arrays.h"
 #include "model/cuda/seen_tokens.h"
 #include "model/split_backend.h"
+#include "model/storage_formats.h"
 
 namespace allot::model {
 namespace cuda {
@@ -542,13 +544,8 @@ std::unique_ptr<Backend> make_cuda_backend(const WeightsSource& source, const Mo
   }
   const auto ranks = static_cast<int32_t>(devices.size());
   check_split(config, options.attention, ranks);
-  if (ranks > 1 &&
-      (options.weights != WeightStorage::kDtype || options.keys != kernels::KeyFormat::kSixteenBits)) {
-    throw Unsupported(fmt::format(
-        "engine options: weights {} and keys {} for a model on {} GPUs; one on several has weights dtype and keys {}",
-        name(options.weights), kernels::name(options.keys), ranks,
-        kernels::name(kernels::KeyFormat::kSixteenBits)));
-  }
+  require_formats(options.weights, options.keys,
+                  {.kind = Device::Kind::kCuda, .index = devices[0], .count = ranks});
   const ModelConfig of_rank = config_of_rank(config, ranks);
   for (const int device : devices) {
     const kernels::DeviceLimits limits = kernels::device_limits(device);

@@ -462,10 +462,12 @@ TEST(EvaluationSpec, HasNothingOfARunThatLearns) {
   more.set_questions_per_episode(4);
   more.mutable_generation()->set_dtype("float16");
   more.mutable_generation()->set_keys("high");
-  EXPECT_THAT([&] { validate(spec); },
-              testing::ThrowsMessage<InvalidArgument>(Names("evaluation.more.questions_per_episode", 4, 3,
-                                                            "evaluation.more.generation.dtype", "float16",
-                                                            "evaluation.more.generation.keys", "high")));
+  more.mutable_generation()->set_weights("fp8");
+  EXPECT_THAT(
+      [&] { validate(spec); },
+      testing::ThrowsMessage<InvalidArgument>(
+          Names("evaluation.more.questions_per_episode", 4, 3, "evaluation.more.generation.dtype", "float16",
+                "evaluation.more.generation.keys", "high", "evaluation.more.generation.weights", "fp8")));
   EXPECT_THAT([] { require_learner(evaluation_spec(), "runs/e"); },
               testing::ThrowsMessage<Mismatch>(Names("runs/e", "replies.jsonl")));
   EXPECT_NO_THROW(require_learner(example_spec(), "runs/e"));

@@ -205,6 +205,18 @@ TEST_F(AggregatorCommand, WorkerWithOtherQuestionsIsRefused) {
   EXPECT_THAT(result.err, Names("questions", 24, 36));
 }
 
+TEST_F(AggregatorCommand, WorkerWhoseDeviceHasNotTheRunsFormatsEndsForGood) {
+  RunningCommand serving(aggregator({"--keys", "split", "--weights", "fp8-logits"}));
+  ASSERT_TRUE(serving.error_line_with("listening on"));
+  const auto result = run_command(worker({"--device", "cpu"}));
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, Names("weights", "fp8-logits", "cpu", "dtype"));
+  ::setenv("ALLOT_SIMULATED_GPUS", "1", 1);
+  const auto welcome = run_command(worker({"--device", "cuda"}));
+  ::unsetenv("ALLOT_SIMULATED_GPUS");
+  EXPECT_EQ(welcome.code, 0) << welcome.err;
+}
+
 TEST_F(AggregatorCommand, WorkerWaitsForItsAggregatorAndStopsWhenAsked) {
   RunningCommand waiting(worker());
   ASSERT_TRUE(waiting.error_line_with("waiting for an aggregator of " + run_.string()));

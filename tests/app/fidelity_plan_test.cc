@@ -78,11 +78,20 @@ TEST_F(FidelityPlanTest, AQuestionIsThePromptOfItsSolution) {
 }
 
 TEST_F(FidelityPlanTest, KeysOfTheCacheAreConditions) {
-  const FidelityPlan usual = of_questions(), split = of_questions({"--keys", "split"});
+  const FidelityPlan usual = of_questions(), split = of_questions({"--keys", "split", "--device", "cuda"});
   EXPECT_EQ(usual.conditions.generation.keys, kernels::KeyFormat::kSixteenBits);
   EXPECT_EQ(evaluation::to_json(split.conditions)["generation"]["keys"], "split");
   EXPECT_THAT(describe(split), Names("keys split"));
   EXPECT_EQ(describe(usual).find("keys"), std::string::npos);
+}
+
+TEST_F(FidelityPlanTest, WeightsAreConditionsThatTheDeviceHasToHave) {
+  const FidelityPlan fp8 = of_questions({"--weights", "fp8", "--device", "cuda"});
+  EXPECT_EQ(evaluation::to_json(fp8.conditions)["generation"]["weights"], "fp8");
+  EXPECT_EQ(fp8.conditions.generation.weights, model::WeightStorage::kFp8);
+  EXPECT_THAT(describe(fp8), Names("weights fp8"));
+  const Words questions = {"--data", small_.heldout.string(), "--weights", "fp8"};
+  EXPECT_THAT(refusal<Unsupported>(questions), Names("weights", "fp8", "cpu", "dtype"));
 }
 
 TEST_F(FidelityPlanTest, AStyleOfTheModelsOwnTemplateMakesItsMessageOfTheQuestion) {

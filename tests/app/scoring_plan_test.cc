@@ -386,8 +386,9 @@ TEST_F(ScoringPlanTest, TheCommandThatScoresAgainSaysEveryCondition) {
                      "--answer-field", "solution"},
                     {"dense"}, {"--data", csv.string()}),
               AllOf(HasSubstr(" --grader 'python3 grade.py' "), HasSubstr("its questions.csv' ")));
-  again({"--prompt-style", "boxed", "--dtype", "float32", "--keys", "split", "--temperature", "0.25",
-         "--top-p", "0.5", "--repetition-penalty", "1.25", "--max-new-tokens", "33"},
+  again({"--prompt-style", "boxed", "--dtype", "float32", "--weights", "fp8", "--keys", "split", "--device",
+         "cuda", "--temperature", "0.25", "--top-p", "0.5", "--repetition-penalty", "1.25",
+         "--max-new-tokens", "33"},
         {"uniform:8"}, {"--data", small_.train.string(), "--limit", "3"});
   again({"--estimator", "joint", "--unit", "rows", "--prefill", "dense", "--tile", "64", "--score-stage",
          "bernoulli", "--score-budget", "5", "--mean-group-query"},
@@ -403,14 +404,30 @@ TEST_F(ScoringPlanTest, TheCommandThatScoresAgainSaysEveryCondition) {
   // A schedule file says otherwise, which the command must overrule.
   ScheduleFile file = learned();
   file.conditions.generation.keys = kernels::KeyFormat::kHighPlane;
-  EXPECT_THAT(again({}, {written(file)}), Not(HasSubstr("--keys 16-bit")));
+  EXPECT_THAT(again({"--device", "cuda"}, {written(file)}), Not(HasSubstr("--keys 16-bit")));
   EXPECT_THAT(again({"--keys", "16-bit"}, {written(file)}), HasSubstr(" --keys 16-bit "));
-  again({"--mean-group-query=false", "--tile", "256", "--temperature", "0"}, {written(file)});
+  again({"--mean-group-query=false", "--tile", "256", "--temperature", "0", "--device", "cuda"},
+        {written(file)});
   file.conditions.attention.estimator = kernels::Estimator::kJoint;
   file.conditions.attention.unit = kernels::BudgetUnit::kRows;
   set_parameter(&file.conditions.attention, "value-norms", 1);
-  again({"--unit", "samples", "--value-norms", "0"}, {written(file, "rows.json")});
+  again({"--unit", "samples", "--value-norms", "0", "--device", "cuda"}, {written(file, "rows.json")});
   EXPECT_EQ(fields.never_varied(), ConditionFields::of_model());
+}
+
+TEST_F(ScoringPlanTest, WhatADeviceHasNotIsRefusedBeforeAnythingIsScored) {
+  const auto refused = [&](const Words& words) { return message_of<Unsupported>([&] { plan(words); }); };
+  EXPECT_THAT(refused({"--weights", "fp8"}), Names("weights", "fp8", "cpu", "dtype"));
+  EXPECT_THAT(refused({"--keys", "high"}), Names("keys", "high", "cpu", "16-bit"));
+  EXPECT_THAT(refused({"--weights", "fp8-logits", "--device", "cuda:1-4"}),
+              Names("weights", "fp8-logits", 4, "cuda:1-4", "dtype"));
+  EXPECT_EQ(plan({"--weights", "fp8", "--device", "cuda"}).conditions.generation.weights,
+            model::WeightStorage::kFp8);
+  ScheduleFile file = learned();
+  file.conditions.generation.weights = model::WeightStorage::kFp8AndLogits;
+  EXPECT_THAT(refused({"--schedule", written(file)}), Names("weights", "fp8-logits", "cpu"));
+  EXPECT_EQ(plan({"--schedule", written(file), "--weights", "dtype"}).conditions.generation.weights,
+            model::WeightStorage::kDtype);
 }
 
 TEST_F(ScoringPlanTest, TheSeedOfAScheduleFileIsNotTakenOver) {

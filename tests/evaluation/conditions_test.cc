@@ -217,6 +217,28 @@ TEST(Conditions, SplitKeysAreOthersThanThoseThatFilesDoNotSay) {
   EXPECT_THAT(differences(none, split), IsEmpty()) << "of an unknown dtype the keys are unknown";
 }
 
+TEST(Conditions, WeightsOfEightBitsAreOthersThanThoseThatFilesDoNotSay) {
+  const Conditions usual = example_conditions();
+  Conditions fp8 = usual;
+  fp8.generation.weights = model::WeightStorage::kFp8;
+  EXPECT_FALSE(to_json(usual).at("generation").contains("weights"));
+  EXPECT_EQ(full_json(usual).at("generation").at("weights"), "dtype");
+  EXPECT_EQ(to_json(fp8).at("generation").at("weights"), "fp8");
+  EXPECT_EQ(conditions_from_json(to_json(fp8), "a.json"), fp8);
+  EXPECT_THAT(decisive_differences(usual, fp8),
+              ElementsAre(Difference{"generation.weights", "\"dtype\"", "\"fp8\""}));
+  EXPECT_THAT(describe(fp8), Names("weights fp8"));
+  EXPECT_THAT(describe(usual), ::testing::Not(Names("weights")));
+  Json wrong = to_json(fp8);
+  wrong["generation"]["weights"] = "int4";
+  EXPECT_THAT(
+      [&] { (void)conditions_from_json(wrong, "a.json"); },
+      ::testing::ThrowsMessage<CorruptFile>(Names("a.json", "generation.weights", "int4", "fp8-logits")));
+  Conditions none = usual;
+  none.unknown = {"generation.dtype"};
+  EXPECT_THAT(differences(none, fp8), IsEmpty()) << "of an unknown dtype the weights are unknown";
+}
+
 TEST(Conditions, FieldsOfTheDataAreSaidWhereTheyAreNotTheUsualOnes) {
   const Conditions usual = example_conditions();
   EXPECT_FALSE(to_json(usual).at("measured_on").contains("question_field"));

@@ -68,7 +68,7 @@ std::string help_of(const std::string& command, const std::string& option) {
 
 TEST(GenerationOptionsOfCommands, AreTheSameInAllThatAnswerQuestions) {
   for (const char* option :
-       {"dtype", "keys", "temperature", "top-p", "repetition-penalty", "max-new-tokens"}) {
+       {"dtype", "weights", "keys", "temperature", "top-p", "repetition-penalty", "max-new-tokens"}) {
     const std::string expected = help_of("tune", option);
     EXPECT_NE(expected, "") << option;
     for (const char* command : {"aggregator", "eval", "verify", "ablate"})

@@ -73,6 +73,12 @@ TEST(ConditionsOf, ARunAreThoseOfItsSpec) {
                          .stop = evaluation::StopRule::kEos};
   expected.seed = 9;
   EXPECT_EQ(conditions_of(example()), expected);
+  wire::RunSpec eight_bits = example();
+  eight_bits.mutable_generation()->set_weights("fp8");
+  eight_bits.mutable_generation()->set_keys("split");
+  expected.generation.weights = model::WeightStorage::kFp8;
+  expected.generation.keys = kernels::KeyFormat::kSplit;
+  EXPECT_EQ(conditions_of(eight_bits), expected);
   wire::RunSpec spec = example();
   spec.mutable_task()->set_heldout_questions(0);
   spec.mutable_task()->set_prompt_style("plain");
