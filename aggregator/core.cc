@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "wire/codec.h"
 #include "wire/episode_codec.h"
+#include "wire/features.h"
 #include "wire/spec.h"
 
 namespace allot::aggregator {
@@ -209,6 +210,14 @@ void Core::hello(const wire::Envelope& message, Timestamp now) {
           Refused::REASON_DATASET,
           fmt::format("the run's data files are not the worker's: {}; give the worker the files of the run",
                       fmt::join(data, ", ")));
+    }
+    if (const std::vector<std::string> missing = wire::missing_features(spec_, hello); !missing.empty()) {
+      return refuse(
+          Refused::REASON_RELEASE,
+          fmt::format(
+              "worker {} (build {}) does not know {} of the run and would answer as if the run did not "
+              "say so; start workers of a release that knows it",
+              hello.worker(), one_line(hello.build(), kMaxNameBytes), fmt::join(missing, " and ")));
     }
     if (spec_.has_evaluation()) {
       if (!hello.replies())

@@ -26,6 +26,7 @@
 #include "wire/codec.h"
 #include "wire/endpoint.h"
 #include "wire/episode_codec.h"
+#include "wire/features.h"
 #include "wire/messages.pb.h"
 #include "wire/spec.h"
 #include "worker/connection.h"
@@ -202,6 +203,7 @@ wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options
   hello.set_device(device);
   for (const RewardKindRow& kind : reward_kinds()) hello.add_kinds(wire::to_wire(kind.kind));
   hello.set_replies(true);
+  for (const std::string_view feature : wire::known_features()) hello.add_features(std::string(feature));
   std::optional<std::filesystem::path> adapter;
   if (spec.model().has_adapter()) adapter = spec.model().adapter().path();
   *hello.mutable_model() = to_wire(model::identify_model(spec.model_path(), {.adapter = adapter}));

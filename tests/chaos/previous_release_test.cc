@@ -10,14 +10,17 @@
 #include <utility>
 
 #include "aggregator/service.h"
+#include "base/error.h"
 #include "base/temporary_directory.h"
 #include "tests/aggregator/example_spec.h"
 #include "tests/aggregator/simulated_runner.h"
 #include "tests/aggregator/simulated_spec.h"
 #include "tests/chaos/audit.h"
 #include "tests/data/wire/previous_messages.pb.h"
+#include "tests/names.h"
 #include "wire/codec.h"
 #include "wire/endpoint.h"
+#include "wire/features.h"
 #include "wire/status_query.h"
 #include "worker/connection.h"
 
@@ -25,7 +28,10 @@ namespace allot::chaos {
 namespace {
 
 using aggregator::SimulatedRunner;
+using testing::AllOf;
 using testing::IsEmpty;
+using testing::Not;
+using testing::ThrowsMessage;
 using namespace std::chrono_literals;
 namespace previous = wire::previous;
 
@@ -75,10 +81,13 @@ class PreviousWorker {
     return answer;
   }
 
-  previous::Welcome hello(const wire::RunSpec& spec) {
+  previous::Welcome hello(const wire::RunSpec& spec) { return introduce(spec).welcome(); }
+  // The answer to its hello, whatever it is.
+  previous::Envelope introduce(const wire::RunSpec& spec) {
     previous::Envelope message;
     message.mutable_hello()->ParseFromString(aggregator::example_hello(spec, name_).SerializeAsString());
-    return ask(std::move(message)).welcome();
+    message.mutable_hello()->DiscardUnknownFields();
+    return ask(std::move(message));
   }
   std::vector<previous::Lease> request(int count) {
     previous::Envelope message;
@@ -144,7 +153,8 @@ class PreviousReleaseBetween {
 
 class PreviousReleaseTest : public testing::Test {
  protected:
-  PreviousReleaseTest() {
+  PreviousReleaseTest() : PreviousReleaseTest(aggregator::simulated_spec(kEpisodes)) {}
+  explicit PreviousReleaseTest(wire::RunSpec spec) : spec_(std::move(spec)) {
     aggregator::ServiceOptions options;
     options.run_directory = run_;
     options.build = "test";
@@ -161,7 +171,7 @@ class PreviousReleaseTest : public testing::Test {
     return audit_run(run_);
   }
 
-  const wire::RunSpec spec_ = aggregator::simulated_spec(kEpisodes);
+  const wire::RunSpec spec_;
   const std::atomic<bool> never_{false};
   TemporaryDirectory directory_;
   std::filesystem::path run_ = directory_.path() / "run";
@@ -256,6 +266,53 @@ TEST_F(PreviousReleaseTest, TodaysWorkerCompletesARunOfAnAggregatorThatKnowsOnly
   EXPECT_GE(audit.counters.released(), 1);
   EXPECT_EQ(audit.counters.preempted(), 0);
   EXPECT_EQ(audit.answers_kept, 0);
+}
+
+// A run whose workers keep keys and weights with 8 bits: the older release would leave that out.
+class PreviousReleaseFormatsTest : public PreviousReleaseTest {
+ protected:
+  PreviousReleaseFormatsTest() : PreviousReleaseTest(spec_of_eight_bits()) {}
+
+  static wire::RunSpec spec_of_eight_bits() {
+    wire::RunSpec spec = aggregator::simulated_spec(kEpisodes);
+    spec.mutable_generation()->set_keys("split");
+    spec.mutable_generation()->set_weights("fp8");
+    return spec;
+  }
+
+  // What Connection makes of the answer to this hello.
+  int work(const wire::Hello& hello) {
+    return worker::Connection({.endpoint = service_->endpoint(), .exit_when_finished = true})
+        .run(
+            hello,
+            [](const wire::RunSpec& given) {
+              return std::make_unique<SimulatedRunner>(given.seed(), 4, 0us);
+            },
+            never_);
+  }
+};
+
+TEST_F(PreviousReleaseFormatsTest, RefuseAnOlderWorkerAndAreAnsweredByOneThatKnowsThem) {
+  PreviousWorker older(service_->endpoint(), "older");
+  const previous::Refused refused = older.introduce(spec_).refused();
+  EXPECT_EQ(static_cast<int>(refused.reason()), wire::Refused::REASON_RELEASE);
+  EXPECT_THAT(refused.message(),
+              Names("older", "test", "generation.keys", "split", "generation.weights", "fp8"));
+  EXPECT_THAT(older.request(1), IsEmpty());
+
+  wire::Hello knowing = aggregator::example_hello(spec_, "half");
+  knowing.add_features("generation.keys");
+  EXPECT_THAT([&] { work(knowing); },
+              ThrowsMessage<Mismatch>(
+                  AllOf(Names("half", "test", "generation.weights", "fp8"), Not(Names("generation.keys")))));
+  EXPECT_EQ(wire::query_status(service_->endpoint(), kDeadline).counters().mismatched(), 2);
+
+  knowing.set_worker("today");
+  knowing.clear_features();
+  for (const std::string_view feature : wire::known_features()) knowing.add_features(std::string(feature));
+  EXPECT_EQ(work(knowing), 0);
+  const Audit audit = this->audit();
+  EXPECT_THAT(audit.faults, IsEmpty());
 }
 
 }  // namespace
