@@ -138,6 +138,7 @@ TEST_F(RunSpecBuilder, TheCommandThatRunsItAgainSaysEveryCondition) {
   run_.attention.unit = kernels::BudgetUnit::kSamples;
   run_.attention.parameters = kernels::default_parameters();
   run_.generation = {.dtype = "float32",
+                     .weights = "fp8-logits",
                      .keys = "high",
                      .temperature = 0.25,
                      .top_p = 0.5,
@@ -250,6 +251,7 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
   expect_change([](RunOptions& run) { run.attention.unit = kernels::BudgetUnit::kRows; }, "attention.unit");
   expect_change([](RunOptions& run) { run.attention.mean_group_query = true; }, "attention.mean_group_query");
   expect_change([](RunOptions& run) { run.generation.dtype = "float32"; }, "generation.dtype");
+  expect_change([](RunOptions& run) { run.generation.weights = "fp8"; }, "generation.weights");
   expect_change([](RunOptions& run) { run.generation.keys = "split"; }, "generation.keys");
   expect_change([](RunOptions& run) { run.generation.temperature = 0.6; }, "generation.temperature");
   expect_change([](RunOptions& run) { run.generation.top_p = 0.95; }, "generation.top_p");
