@@ -6,9 +6,6 @@
 #include <sys/wait.h>
 
 #include <csignal>
-#include <cstdlib>
-#include <map>
-#include <set>
 
 #include "aggregator/learned_costs.h"
 #include "aggregator/run_data.h"
@@ -19,7 +16,7 @@
 #include "policy/schedule.h"
 #include "tests/aggregator/episode_rows.h"
 #include "tests/app/run_command.h"
-#include "tests/app/small_model.h"
+#include "tests/app/tune_run.h"
 #include "tests/names.h"
 
 namespace allot::app {
@@ -29,70 +26,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-class Tune : public ::testing::Test {
- protected:
-  Tune()
-      : directory_(fresh_directory()),
-        small_(write_small_model(directory_)),
-        run_(directory_ / "run"),
-        hold_(directory_ / "hold") {
-    ::setenv("ALLOT_SIMULATED_HOLD", hold_.c_str(), 1);
-    ::unsetenv("ALLOT_SIMULATED_GPUS");
-  }
-
-  // Runs stop after 20 of 40 episodes until go_on() (see simulated_worker.cc).
-  void stop_in_the_middle() { write_file_atomically(hold_, ""); }
-  void go_on() { std::filesystem::remove(hold_); }
-
-  static std::string tool() { return ALLOT_SIMULATED_DIR "/allot"; }
-
-  std::vector<std::string> tune(const std::vector<std::string>& more = {}) const {
-    return run_words(tool(), "tune", small_, run_, 40, more);
-  }
-
-  // With a worker that is this shell script.
-  std::vector<std::string> tune_with_worker(const std::string& script) const {
-    const auto tools = directory_ / "bin";
-    std::filesystem::create_directories(tools);
-    std::filesystem::copy_file(tool(), tools / "allot");
-    write_file_atomically(tools / "allot-model", "#!/bin/sh\n" + script + "\n");
-    std::filesystem::permissions(tools / "allot-model", std::filesystem::perms::owner_all);
-    auto words = tune();
-    words[0] = (tools / "allot").string();
-    return words;
-  }
-
-  // Process number in "worker-1 started, process 123".
-  static pid_t process_in(const std::optional<std::string>& line) {
-    EXPECT_TRUE(line.has_value());
-    return line ? std::stoi(line->substr(line->rfind(' ') + 1)) : 0;
-  }
-
-  std::vector<aggregator::EpisodeRow> learning_rows() const {
-    return aggregator::episode_rows(run_, "learn");
-  }
-
-  // Every episode once, every held-out question once per schedule.
-  void expect_whole_run() const {
-    const auto run = aggregator::read_run(run_);
-    EXPECT_EQ(run.stage, "finished");
-    std::set<int64_t> learned;
-    for (const auto& row : learning_rows()) EXPECT_TRUE(learned.insert(row.episode).second) << row.episode;
-    EXPECT_EQ(learned.size(), 40u);
-    ASSERT_EQ(run.scores.size(), 3u);
-    for (const auto& score : run.scores) {
-      EXPECT_EQ(std::set<uint32_t>(score.questions.begin(), score.questions.end()).size(), 12u)
-          << score.label;
-      EXPECT_EQ(score.scores.size(), 12u);
-    }
-  }
-
-  std::filesystem::path directory_;
-  SmallModel small_;
-  std::filesystem::path run_;
-  std::filesystem::path hold_;
-};
 
 TEST_F(Tune, WholeRunEndsWithAVerdictAndItsFiles) {
   const auto result = run_command(tune());
@@ -487,68 +420,6 @@ TEST_F(Tune, WorkerThatDoesNotFitTheRunEndsItAtItsFirstStart) {
   EXPECT_EQ(result.code, 3);
   EXPECT_THAT(result.err, Names("worker-1", 3, "allot worker: other weights"));
   EXPECT_EQ(count_tokens(result.err, "worker-1 started"), 1u);
-}
-
-TEST_F(Tune, SeveralWorkersShareOneRun) {
-  const auto result = run_command(tune({"--workers", "3"}));
-  ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.err, Names("worker-3"));
-  expect_whole_run();
-}
-
-TEST_F(Tune, AllDevicesGetAWorkerEachAndStatusNamesTheirDevices) {
-  ::setenv("ALLOT_SIMULATED_GPUS", "2", 1);
-  stop_in_the_middle();
-  RunningCommand command(tune({"--devices", "all"}));
-  EXPECT_TRUE(command.error_line_with("worker-1 started on cuda:0"));
-  EXPECT_TRUE(command.error_line_with("worker-2 started on cuda:1"));
-  ASSERT_TRUE(command.error_line_with("20/40"));
-  std::map<std::string, std::string> devices;
-  // A worker that starts slowly may not have introduced itself yet.
-  while (devices.size() < 2) {
-    const auto live = run_command({tool(), "status", "--run", run_.string(), "--json"});
-    ASSERT_EQ(live.code, 0) << live.err;
-    const auto json = nlohmann::json::parse(live.out);
-    for (const auto& worker : json.at("workers")) {
-      devices[worker.at("worker")] = worker.at("device");
-    }
-  }
-  EXPECT_EQ(devices,
-            (std::map<std::string, std::string>{{"worker-1", "simulation on cuda:0 Simulated GPU, 80 GiB"},
-                                                {"worker-2", "simulation on cuda:1 Simulated GPU, 80 GiB"}}));
-  go_on();
-  const auto result = command.wait();
-  EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.err, Not(Names("worker-3")));
-  expect_whole_run();
-}
-
-TEST_F(Tune, DevicesThatAreNotHereAreRefusedBeforeTheRunBegins) {
-  const auto none = run_command(tune({"--devices", "all"}));
-  EXPECT_EQ(none.code, 1);
-  EXPECT_THAT(none.err, Names("devices", "all", "this simulation has none"));
-  ::setenv("ALLOT_SIMULATED_GPUS", "1", 1);
-  const auto missing = run_command(tune({"--devices", "cpu,cuda:2"}));
-  EXPECT_EQ(missing.code, 1);
-  EXPECT_THAT(missing.err, Names("cuda:2", "cuda:0 Simulated GPU, 80 GiB"));
-  EXPECT_FALSE(std::filesystem::exists(run_));
-}
-
-TEST_F(Tune, DeviceAndDevicesTogetherAreWrongUsage) {
-  const auto result = run_command(tune({"--devices", "all", "--device", "cpu"}));
-  EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, Names("--device", "--devices"));
-}
-
-TEST_F(Tune, DryRunWithDevicesReadsBackAsAConfig) {
-  const auto first = run_command(tune({"--devices", "cuda,cuda:3", "--dry-run"}));
-  ASSERT_EQ(first.code, 0) << first.err;
-  EXPECT_THAT(first.out, AllOf(HasSubstr("devices = cuda:0,cuda:3\n"), HasSubstr("device =\n")));
-  const auto config = directory_ / "tune.conf";
-  write_file_atomically(config, first.out);
-  const auto again = run_command({tool(), "tune", "--config", config.string(), "--dry-run"});
-  EXPECT_EQ(again.code, 0) << again.err;
-  EXPECT_EQ(again.out, first.out);
 }
 
 TEST_F(Tune, RunWithoutVerificationStillExportsItsSchedule) {
