@@ -37,6 +37,10 @@ struct EngineOptions {
   std::optional<int64_t> sequence_tokens = std::nullopt;
   // Prompt tokens processed in one forward pass, or one more; >= 2. Nothing = as prefill_chunk() says.
   std::optional<int32_t> prefill_chunk_tokens = std::nullopt;
+  // Chunked prefill: most prompt tokens, or one more, between two tokens of every reply that is being
+  // decoded, 2 to prefill_chunk(). Nothing = prompts that wait are computed first and replies wait for them,
+  // which is best for batches that come at once.
+  std::optional<int32_t> chunked_prefill_tokens = std::nullopt;
   // For benchmarks: treats every prompt, except for its last token, as already in the cache, without
   // computing it. Replies are then meaningless: the backend fills the cache with arbitrary finite numbers
   // when it is made, and these take the place of the prompt's keys and values.
@@ -49,6 +53,12 @@ struct EngineOptions {
 // should stay in the caches.
 inline int32_t prefill_chunk(const EngineOptions& options) {
   return options.prefill_chunk_tokens.value_or(options.device == "cpu" ? 2048 : 8192);
+}
+
+// What serving has for chunked_prefill_tokens: a chunk takes a small part of a second on a device for which
+// the model is meant, and still computes prompts nearly as fast as long ones do (docs/internals/engine.md).
+inline int32_t serving_chunk(const EngineOptions& options) {
+  return options.device == "cpu" ? 256 : 2048;
 }
 
 // Most new tokens of one forward pass.

@@ -46,6 +46,14 @@ void check_options(const EngineOptions& options) {
   at_least("max_sequences", options.max_sequences, 1);
   at_least("cache_tokens", options.cache_tokens, 0);
   at_least("prefill_chunk_tokens", prefill_chunk(options), 2);
+  if (options.chunked_prefill_tokens) {
+    at_least("chunked_prefill_tokens", *options.chunked_prefill_tokens, 2);
+    if (*options.chunked_prefill_tokens > prefill_chunk(options)) {
+      faults.push_back(fmt::format(
+          "chunked_prefill_tokens is {}, expected at most the {} prompt tokens that a pass has on {}",
+          *options.chunked_prefill_tokens, prefill_chunk(options), options.device));
+    }
+  }
   at_least("threads", options.threads, 0);
   for (std::string& fault : method_faults(options.attention)) faults.push_back(std::move(fault));
   if (options.adapter && options.random_weights) {

@@ -63,11 +63,17 @@ void Scheduler::admit() {
   }
 }
 
-// Fills the pass with prompts that are not in the cache yet, oldest first, up to a chunk; when there are
-// none, with one token of every sequence that has more to come.
-std::vector<Scheduler::Advance> Scheduler::next_advances() {
+std::vector<Scheduler::Advance> Scheduler::next_replies() {
   std::vector<Advance> advances;
-  int64_t room = prefill_chunk(*options_);
+  for (Place place = running_.begin(); place != running_.end(); ++place) {
+    if (!place->in_prefill() && place->new_tokens() < place->request.max_new_tokens)
+      advances.push_back({place, 1, true});
+  }
+  return advances;
+}
+
+std::vector<Scheduler::Advance> Scheduler::next_prompts(int64_t room) {
+  std::vector<Advance> advances;
   for (Place place = running_.begin(); place != running_.end() && room > 0; ++place) {
     const Sequence& sequence = *place;
     if (!sequence.in_prefill()) continue;
@@ -77,11 +83,18 @@ std::vector<Scheduler::Advance> Scheduler::next_advances() {
     advances.push_back({place, new_tokens, sequence.cached + new_tokens == sequence.size()});
     room -= new_tokens;
   }
-  if (!advances.empty()) return advances;
-  for (Place place = running_.begin(); place != running_.end(); ++place) {
-    if (place->new_tokens() < place->request.max_new_tokens) advances.push_back({place, 1, true});
-  }
   return advances;
+}
+
+// Prompts first; with chunked prefill, while replies are decoded, no more of them than its bound, and a
+// decode step after each pass of prompts.
+std::vector<Scheduler::Advance> Scheduler::next_advances() {
+  std::vector<Advance> replies = next_replies();
+  const bool take_turns = options_->chunked_prefill_tokens && !replies.empty();
+  if (take_turns && after_prefill_) return replies;
+  std::vector<Advance> prompts =
+      next_prompts(take_turns ? *options_->chunked_prefill_tokens : prefill_chunk(*options_));
+  return prompts.empty() ? replies : prompts;
 }
 
 bool Scheduler::submit_next() {
@@ -89,6 +102,7 @@ bool Scheduler::submit_next() {
   Pass pass{.advances = next_advances()};
   if (pass.advances.empty()) return false;
   pass.prefill = pass.advances.front().sequence->in_prefill();
+  pass.after_prefill = after_prefill_;
   const bool dense = pass.prefill && options_->attention.prefill == kernels::Prefill::kDense;
   std::vector<SequencePart> parts;
   std::vector<TokenChoice> choices;
@@ -125,6 +139,7 @@ bool Scheduler::submit_next() {
     sequence.tokens.push_back(kAwaited);
     ++sequence.awaited;
   }
+  after_prefill_ = pass.prefill;
   submitted_.push_back(std::move(pass));
   return true;
 }
@@ -216,6 +231,7 @@ void Scheduler::take_back(Pass failed) {
     }
   }
   for (; !submitted_.empty(); submitted_.pop_back()) {
+    after_prefill_ = submitted_.back().after_prefill;
     for (const Advance& advance : submitted_.back().advances) {
       Sequence& sequence = *advance.sequence;
       sequence.cached -= advance.new_tokens;

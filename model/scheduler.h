@@ -9,6 +9,10 @@
 // A token is a function of its sequence alone, so a row in vain changes none. Slot and pages of a sequence
 // that has ended go to the next one at once, although a pass that holds it may still run: passes run in the
 // order in which they were submitted (backend.h).
+//
+// A pass is of prompts or of replies, never of both: a decode step then has the same kernels, and on a GPU
+// the same graph, whether prompts come beside it or not. With chunked prefill the two take turns while both
+// wait.
 #pragma once
 
 #include <cstdint>
@@ -77,6 +81,7 @@ class Scheduler {
   };
   struct Pass {
     bool prefill = false;
+    bool after_prefill = false;  // the pass submitted before it is one of prompts
     std::vector<Advance> advances;
   };
 
@@ -84,6 +89,10 @@ class Scheduler {
   // Puts the next pass together and submits it; false when there is none.
   bool submit_next();
   std::vector<Advance> next_advances();
+  // Prompts that are not in the cache yet, oldest first, up to `room` tokens or one more.
+  std::vector<Advance> next_prompts(int64_t room);
+  // A token of every sequence that has more to come.
+  std::vector<Advance> next_replies();
   std::vector<GenerationResult> take_oldest();
   std::optional<Finish> finished(const Sequence& sequence) const;
   // Frees slot and pages of a running sequence; forgets it once no pass holds it.
@@ -103,6 +112,7 @@ class Scheduler {
   std::list<Sequence> running_;  // in order of admission
   std::list<Sequence> leaving_;  // left, and held by a pass
   std::deque<Pass> submitted_;   // oldest first
+  bool after_prefill_ = false;   // the pass submitted last is one of prompts
   EngineCounters counters_;
   std::vector<LayerExecution> execution_;  // [num_layers] where it is counted, but for the rows
   std::vector<int64_t> rows_read_;         // [num_layers] where the device counts them

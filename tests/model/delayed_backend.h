@@ -29,6 +29,8 @@ struct DelayedPasses {
   int64_t fed = 0;     // tokens that the pass before chose
   // Asked for the token of a choice that is taken; what it returns is given in its place.
   std::function<int32_t(const TokenChoice& choice, int32_t token)> report = {};
+  // Told of each pass that is submitted.
+  std::function<void(const ForwardBatch& batch, std::span<const TokenChoice> choices)> submits = {};
   // Told of each pass whose states are kept.
   std::function<void(const ForwardBatch&)> keeps = {};
 };
@@ -52,6 +54,7 @@ class DelayedBackend final : public Backend {
               std::span<const TokenChoice> choices) override {
     seen_->calls += 's';
     expect_valid(batch, choices);
+    if (seen_->submits) seen_->submits(batch, choices);
     ++waiting_;
     EXPECT_LE(waiting_, 2);
     last_choices_.assign(choices.begin(), choices.end());

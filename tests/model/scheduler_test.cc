@@ -13,6 +13,7 @@
 #include "tests/model/checkpoints.h"
 #include "tests/model/delayed_backend.h"
 #include "tests/model/generate.h"
+#include "tests/model/replies.h"
 #include "tests/names.h"
 
 namespace allot::model {
@@ -22,49 +23,6 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::ThrowsMessage;
-
-constexpr SamplingParams kDrawn{.temperature = 1, .top_p = 0.95, .repetition_penalty = 1.2};
-
-// Prompts of 1 to 90 tokens whose replies end by an eos token, by their own stop, or by their length.
-std::vector<GenerationRequest> mixed_requests(size_t count) {
-  std::vector<GenerationRequest> requests;
-  for (size_t i = 0; i < count; ++i) {
-    GenerationRequest request = request_of(i, random_prompt(static_cast<uint32_t>(i), 1 + (37 * i) % 90),
-                                           static_cast<int32_t>(1 + (7 * i) % 19));
-    request.samples = {3, 5};
-    request.key = kKey;
-    request.question = static_cast<uint32_t>(i);
-    request.sampling = kDrawn;
-    request.ignore_eos = false;
-    if (i % 3 == 1) {
-      request.stop = [length = 1 + i % 7](std::span<const int32_t> output) {
-        return output.size() == length;
-      };
-    }
-    requests.push_back(std::move(request));
-  }
-  return requests;
-}
-
-struct Reply {
-  std::vector<int32_t> tokens;
-  Finish finish;
-  int32_t prompt_tokens;
-  friend bool operator==(const Reply&, const Reply&) = default;
-};
-std::map<uint64_t, Reply> replies_of(const std::vector<GenerationResult>& results) {
-  std::map<uint64_t, Reply> replies;
-  for (const GenerationResult& result : results) {
-    const Reply reply{result.tokens, result.finish, result.prompt_tokens};
-    EXPECT_TRUE(replies.emplace(result.id, reply).second) << result.id << " ended twice";
-  }
-  return replies;
-}
-
-std::map<uint64_t, Reply> run(Engine& engine, const std::vector<GenerationRequest>& requests) {
-  for (const GenerationRequest& request : requests) engine.submit(request);
-  return replies_of(run_to_end(engine));
-}
 
 class TwoPasses : public testing::Test {
  protected:
