@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
        "measure decoding, attention, the aggregator and the learners",
        true,
        run_bench,
-       {"decode", "schedule"}},
+       {"decode", "schedule", "arrivals"}},
   };
   return run_command_line(kCommands, std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -73,6 +73,7 @@ int run_logits(std::span<const std::string> arguments);
 int run_bench(std::span<const std::string> arguments);
 // The command that runs CUDA kernels (in `allot-bench`).
 int run_bench_attention(std::span<const std::string> arguments);
+int run_bench_arrivals(std::span<const std::string> arguments);
 int run_bench_schedule(std::span<const std::string> arguments);
 
 }  // namespace allot::app

@@ -466,13 +466,14 @@ void print(const std::vector<Row>& rows, const BenchOptions& options) {
 
 int run_bench(std::span<const std::string> arguments) {
   if (!arguments.empty() && arguments[0] == "schedule") return run_bench_schedule(arguments);
+  if (!arguments.empty() && arguments[0] == "arrivals") return run_bench_arrivals(arguments);
   BenchOptions options;
   OptionSet set("bench", "measure the generation of a tuning run, beside Hugging Face generate and vLLM",
                 "allot bench decode --model assets/tiny-gsm --peer-python .venv/bin/python");
   set.positional(
       "what", &options.what, "WHAT",
-      "what to measure: decode (prompt and reply of a batch) here; attention (CUDA kernels) and schedule (decode "
-      "steps under a schedule) have options of their own, see allot bench attention --help");
+      "what to measure: decode (prompt and reply of a batch) here; attention (CUDA kernels), schedule (decode "
+      "steps under a schedule) and arrivals (replies while long prompts arrive) have options of their own, see allot bench attention --help");
   declare_model_option(
       &set, &options.model,
       "Hugging Face model: a directory, or org/name[@revision] in the local cache of the hub");
@@ -526,7 +527,8 @@ int run_bench(std::span<const std::string> arguments) {
     throw UsageError("attention comes right after bench: allot bench attention [options]");
   }
   if (options.what != "decode") {
-    throw UsageError("'" + options.what + "' cannot be measured; decode, attention or schedule is expected");
+    throw UsageError("'" + options.what +
+                     "' cannot be measured; decode, attention, schedule or arrivals is expected");
   }
   check_unit(options.method);
   note_unread_schedule(options.model, "every layer draws --samples");

@@ -41,6 +41,7 @@ struct ServeOptions : ReplyOptions {
   int64_t max_requests = 512;
   int64_t max_body_bytes = int64_t{4} << 20;
   int32_t drain_seconds = 30;
+  std::optional<int32_t> chunked_prefill;  // 0 = prompts that wait are computed first
 };
 
 void declare_serve_options(OptionSet* set, ServeOptions* options) {
@@ -62,6 +63,13 @@ void declare_serve_options(OptionSet* set, ServeOptions* options) {
                "connections answered at once; further ones wait");
   set->integer("max-requests", &options->max_requests, 1, 1'000'000, "N",
                "replies that run or wait for room; further ones are refused with status 429");
+  set->integer(
+      "chunked-prefill", &options->chunked_prefill, 0, 1 << 20, "TOKENS",
+      fmt::format("most prompt tokens computed between two tokens of each running reply, so that long "
+                  "prompts do not stall replies; 0 computes waiting prompts first, for the most tokens "
+                  "a second; {} on a CUDA device and {} on the CPU without it",
+                  model::serving_chunk({.device = "cuda:0"}), model::serving_chunk({.device = "cpu"}))
+          .c_str());
   set->integer("max-body-bytes", &options->max_body_bytes, 1024, int64_t{1} << 30, "N",
                "largest body of a request");
   set->integer("drain-seconds", &options->drain_seconds, 0, 3600, "S",
@@ -108,6 +116,22 @@ ServedModel served_model(const ServeOptions& options, const ReplyPlan& plan,
   return served;
 }
 
+// The engine of the plan, with prompts in chunks beside replies. Throws UsageError for a chunk that a pass
+// cannot have.
+model::EngineOptions serving_engine(const ServeOptions& options, const ReplyPlan& plan) {
+  model::EngineOptions engine = engine_options(options, plan.conditions);
+  const int32_t tokens = options.chunked_prefill.value_or(model::serving_chunk(engine));
+  if (tokens == 0) return engine;
+  if (const int32_t most = model::prefill_chunk(engine); tokens < 2 || tokens > most) {
+    throw UsageError(fmt::format(
+        "--chunked-prefill {}: expected 2 to {}, the prompt tokens of a pass on {}, or 0 to compute waiting "
+        "prompts first",
+        tokens, most, engine.device));
+  }
+  engine.chunked_prefill_tokens = tokens;
+  return engine;
+}
+
 // Waits for a signal, then lets what runs go on for a while. False when the engine failed.
 bool wait_for_end(Batcher* batcher, std::chrono::seconds drain) {
   constexpr std::chrono::milliseconds kLookAgain(100);
@@ -139,11 +163,11 @@ int run_serve(std::span<const std::string> arguments) {
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
   const ServerOptions where = server_options(options);
+  const model::EngineOptions engine_of_plan = serving_engine(options, plan);
   watch_stop_signals();
   std::cerr << describe(plan);
   const auto tokenizer = model::Tokenizer::load(options.model);
-  auto served_engine =
-      std::make_unique<ServedEngine>(options.model, engine_options(options, plan.conditions));
+  auto served_engine = std::make_unique<ServedEngine>(options.model, engine_of_plan);
   const model::Engine& engine = served_engine->engine();
   ServedModel served = served_model(options, plan, tokenizer, engine);
   if (!served.chat_refusal.empty())

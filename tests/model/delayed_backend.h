@@ -23,10 +23,11 @@ namespace allot::model {
 
 // What a test sees and changes of the backend inside its engine.
 struct DelayedPasses {
-  std::string calls;   // s for each pass submitted, t for each taken, o for each slot opened
-  int64_t ran = 0;     // passes that were computed
-  int64_t chosen = 0;  // tokens chosen in all
-  int64_t fed = 0;     // tokens that the pass before chose
+  int32_t at_once = 2;  // passes that it takes
+  std::string calls;    // s for each pass submitted, t for each taken, o for each slot opened
+  int64_t ran = 0;      // passes that were computed
+  int64_t chosen = 0;   // tokens chosen in all
+  int64_t fed = 0;      // tokens that the pass before chose
   // Asked for the token of a choice that is taken; what it returns is given in its place.
   std::function<int32_t(const TokenChoice& choice, int32_t token)> report = {};
   // Told of each pass that is submitted.
@@ -41,7 +42,7 @@ class DelayedBackend final : public Backend {
       : inner_(std::move(inner)), page_size_(page_size), seen_(seen) {}
 
   const KvCacheShape& cache_shape() const override { return inner_->cache_shape(); }
-  int32_t max_submitted() const override { return 2; }
+  int32_t max_submitted() const override { return seen_->at_once; }
 
   void open_slot(int32_t slot, std::span<const int32_t> tokens) override {
     seen_->calls += 'o';
@@ -56,7 +57,7 @@ class DelayedBackend final : public Backend {
     expect_valid(batch, choices);
     if (seen_->submits) seen_->submits(batch, choices);
     ++waiting_;
-    EXPECT_LE(waiting_, 2);
+    EXPECT_LE(waiting_, seen_->at_once);
     last_choices_.assign(choices.begin(), choices.end());
     seen_->chosen += std::ssize(choices);
     seen_->fed += std::ranges::count_if(batch.chosen_before, [](int32_t choice) { return choice >= 0; });

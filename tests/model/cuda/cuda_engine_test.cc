@@ -296,6 +296,48 @@ TEST_F(CudaEngine, ADenseSequenceIsExactBesideMatesOfEveryMethod) {
   }
 }
 
+// Prompts that come while replies are decoded, in chunks between their steps and behind keys that sampled
+// attention has read: dense tokens are best but for rounding, sampled ones follow their own draws and not
+// those of another seed.
+TEST_F(CudaEngine, PromptsInChunksBesideRepliesOfEveryMethod) {
+  const double noise = rounding_noise(kDeviceModel);
+  for (kernels::AttentionMethod method : kernels::testing::every_method()) {
+    SCOPED_TRACE(kernels::describe(method));
+    Engine engine(kDeviceModel, on_device({.attention = method,
+                                           .max_sequences = 24,
+                                           .prefill_chunk_tokens = 128,
+                                           .chunked_prefill_tokens = 48}));
+    std::vector<GenerationRequest> requests = ragged_requests(18, 170, 30);
+    for (size_t i = 1; i < requests.size(); i += 2) requests[i].samples = {8, 9};
+    std::vector<GenerationResult> results;
+    for (size_t step = 0, next = 0; next < requests.size() || engine.pending() > 0; ++step) {
+      if (step % 2 == 0 && next < requests.size()) engine.submit(requests[next++]);
+      std::ranges::move(engine.step(), std::back_inserter(results));
+    }
+    ASSERT_THAT(results, SizeIs(requests.size()));
+    std::ranges::sort(results, {}, &GenerationResult::id);
+    double own = 0, other = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const Gaps gaps = gaps_of(engine, requests[i], results[i].tokens);
+      if (i % 2 == 0) {
+        EXPECT_LT(gaps.largest, tie(noise)) << "request " << i;
+        continue;
+      }
+      own += gaps.mean;
+      GenerationRequest another = requests[i];
+      another.key = kOtherKey;
+      other += gaps_of(engine, another, results[i].tokens).mean;
+    }
+    // topk draws nothing, so that another seed changes only what its score stage draws.
+    if (method.estimator == kernels::Estimator::kTopk && method.score_stage == kernels::ScoreStage::kExact) {
+      EXPECT_LT(own, static_cast<double>(requests.size()) / 2 * tie(noise));
+    } else {
+      EXPECT_LT(own, 0.6 * other);
+    }
+    std::cout << kernels::describe(method) << ": " << own << " of " << other << "\n";
+  }
+}
+
 // Dense and sampled sequences share launches. Rounding makes a few draws pick other keys, so sampled
 // sequences are held against the schedule of another one.
 TEST_F(CudaEngine, SequencesOfOneBatchFollowTheirOwnSchedules) {
