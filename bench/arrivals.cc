@@ -31,14 +31,25 @@ model::GenerationRequest random_request(uint32_t number, int32_t prompt_tokens, 
   return request;
 }
 
+// Most tokens of a reply before the last one has its first: with chunked prefill there is a decode step after
+// each pass of their prompts.
+int32_t most_tokens_ahead(const ArrivalWorkload& workload, const model::EngineOptions& options) {
+  if (!options.chunked_prefill_tokens) return 1;
+  const int64_t passes =
+      int64_t{workload.replies} * workload.reply_prompt_tokens / *options.chunked_prefill_tokens +
+      workload.replies;
+  return static_cast<int32_t>(std::min<int64_t>(passes, 1 << 20));
+}
+
 // Replies from the start on, whose ids are below workload.replies; each calls `token` after each of its
-// tokens.
+// tokens, and ends where that says so.
 template <class Token>
 void submit_replies(model::Engine& engine, const ArrivalWorkload& workload, const Token& token) {
   for (int32_t i = 0; i < workload.replies; ++i) {
     model::GenerationRequest request =
-        random_request(static_cast<uint32_t>(i), workload.reply_prompt_tokens, workload.reply_tokens,
-                       workload, engine.config().vocab_size);
+        random_request(static_cast<uint32_t>(i), workload.reply_prompt_tokens,
+                       workload.reply_tokens + most_tokens_ahead(workload, engine.options()), workload,
+                       engine.config().vocab_size);
     request.stop = [&token, i](std::span<const int32_t>) { return token(i); };
     engine.submit(std::move(request));
   }
@@ -61,9 +72,12 @@ void warm_up(model::Engine& engine, const ArrivalWorkload& workload) {
 
 }  // namespace
 
-int64_t cache_tokens(const ArrivalWorkload& workload, int32_t page_size) {
-  const auto whole = [&](int64_t tokens) { return model::pages_for(tokens, page_size) * page_size; };
-  int64_t tokens = workload.replies * whole(int64_t{workload.reply_prompt_tokens} + workload.reply_tokens);
+int64_t cache_tokens(const ArrivalWorkload& workload, const model::EngineOptions& options) {
+  const auto whole = [size = options.page_size](int64_t tokens) {
+    return model::pages_for(tokens, size) * size;
+  };
+  int64_t tokens = workload.replies * whole(int64_t{workload.reply_prompt_tokens} + workload.reply_tokens +
+                                            most_tokens_ahead(workload, options));
   // All lengths at least, which the shorter run has.
   const size_t prompts = std::max(static_cast<size_t>(workload.arrivals), workload.prompt_tokens.size());
   for (size_t i = 0; i < prompts; ++i)
@@ -80,6 +94,7 @@ ArrivalTiming time_arrivals(model::Engine& engine, const ArrivalWorkload& worklo
   warm_up(engine, workload);
   ArrivalTiming timing;
   std::vector<Clock::time_point> last(static_cast<size_t>(workload.replies));
+  std::vector<int32_t> counted(last.size());
   int32_t begun = 0;
   bool counts = false;
   const auto token = [&](int32_t reply) {
@@ -89,9 +104,10 @@ ArrivalTiming time_arrivals(model::Engine& engine, const ArrivalWorkload& worklo
     if (counts) {
       timing.between.push_back(Seconds(now - before).count());
       ++timing.new_tokens;
+      ++counted[static_cast<size_t>(reply)];
     }
     before = now;
-    return false;
+    return counted[static_cast<size_t>(reply)] == workload.reply_tokens;
   };
   submit_replies(engine, workload, token);
   while (begun < workload.replies) (void)engine.step();

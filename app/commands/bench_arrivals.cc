@@ -90,10 +90,10 @@ ArrivalRow measure_arrivals(const ArrivalBenchOptions& options, int32_t chunk) {
   engine_options.attention = method;
   engine_options.threads = options.threads;
   engine_options.max_sequences = bench::most_sequences(options.workload);
-  engine_options.cache_tokens = bench::cache_tokens(options.workload, engine_options.page_size);
   if (options.random_weights) engine_options.random_weights = static_cast<uint64_t>(*options.random_weights);
   ArrivalRow row;
   if (chunk > 0) row.chunk = engine_options.chunked_prefill_tokens = chunk;
+  engine_options.cache_tokens = bench::cache_tokens(options.workload, engine_options);
   model::Engine engine(options.model, engine_options);
   bench::ArrivalWorkload workload = options.workload;
   if (options.attention == "sampled")
@@ -199,7 +199,8 @@ int run_bench_arrivals(std::span<const std::string> arguments) {
   set.integer("replies", &workload.replies, 1, 65536, "N", "replies that run from the start on");
   set.integer("reply-prompt-tokens", &workload.reply_prompt_tokens, 1, 1 << 20, "N",
               "length of their prompts");
-  set.integer("reply-tokens", &workload.reply_tokens, 2, 1 << 20, "N", "length of each reply");
+  set.integer("reply-tokens", &workload.reply_tokens, 1, 1 << 20, "N",
+              "new tokens of each, from the moment on at which all have their first one");
   set.integer("arrivals", &workload.arrivals, 1, 65536, "N", "prompts that arrive meanwhile");
   set.text("prompt-tokens", &options.prompt_tokens, "N,…", "their lengths, in turn");
   set.real("every", &workload.every_seconds, 0, 3600, "S", "seconds from one arrival to the next");

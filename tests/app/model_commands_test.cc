@@ -152,6 +152,57 @@ TEST_F(ConfigOnlyCommands, BenchDecodeMeasuresRandomWeightsInTheDTypeAskedFor) {
   EXPECT_THAT(result.out, HasSubstr("\"decode_steps\":3,\"step_milliseconds\":{\"median\":"));
 }
 
+TEST_F(ConfigOnlyCommands, BenchArrivalsHasARowForEachChunk) {
+  const auto bench = [&](const std::string& chunks) {
+    return run_command({"allot",
+                        "bench",
+                        "arrivals",
+                        "--model",
+                        model_.string(),
+                        "--random-weights",
+                        "7",
+                        "--replies",
+                        "2",
+                        "--reply-prompt-tokens",
+                        "5",
+                        "--reply-tokens",
+                        "12",
+                        "--prompt-tokens",
+                        "60,90",
+                        "--arrivals",
+                        "3",
+                        "--every",
+                        "0.001",
+                        "--answer-tokens",
+                        "2",
+                        "--chunked-prefill",
+                        chunks,
+                        "--json"});
+  };
+  const auto result = bench("0,16");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("\"chunked_prefill\":null,\"between_tokens_milliseconds\":{\"median\":"));
+  EXPECT_THAT(result.out, HasSubstr("\"chunked_prefill\":16,\"between_tokens_milliseconds\":{\"median\":"));
+  EXPECT_THAT(result.out, HasSubstr("\"prompt_tokens\":[60,90]"));
+  EXPECT_THAT(result.out, HasSubstr("\"computed_prompt_tokens\":210"));
+  const auto not_a_number = bench("16,many");
+  EXPECT_EQ(not_a_number.code, 2);
+  EXPECT_THAT(not_a_number.err, Names("--chunked-prefill", "many", 0));
+  const auto too_few = bench("1");
+  EXPECT_EQ(too_few.code, 1);
+  EXPECT_THAT(too_few.err, Names("chunked_prefill_tokens", 1, 2));
+}
+
+TEST_F(ModelCommands, ServeRefusesChunksThatAPassCannotHaveBeforeItLoadsTheModel) {
+  const std::string model = std::string(ALLOT_SOURCE_DIR) + "/assets/tiny-gsm";
+  for (const int tokens : {1, 2049}) {
+    const auto refused = run_command({"allot", "serve", "--model", model, "--address", "127.0.0.1:*",
+                                      "--chunked-prefill", std::to_string(tokens)});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, Names("--chunked-prefill", tokens, 2, 2048, "cpu"));
+  }
+}
+
 TEST_F(ConfigOnlyCommands, BenchDecodeTimesStepsAfterPromptsThatAreNotComputed) {
   const auto result = run_command({"allot",
                                    "bench",

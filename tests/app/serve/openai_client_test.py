@@ -26,7 +26,7 @@ KEY = "a-key-of-this-test-alone"
 
 
 class Server:
-    def __init__(self, allot, model, directory, schedule="uniform:8"):
+    def __init__(self, allot, model, directory, schedule="uniform:8", more=()):
         self.directory = directory
         keys = directory + "/keys"
         with open(keys, "w") as file:
@@ -37,7 +37,7 @@ class Server:
         self.process = subprocess.Popen(
             [allot, "serve", "--model", model, "--schedule", schedule, "--address",
              "127.0.0.1:*", "--api-keys", keys, "--max-sequences", "8", "--threads", "2",
-             "--executed-out", self.executed],
+             "--executed-out", self.executed, *more],
             stdout=subprocess.PIPE, text=True)
         self.url = self.process.stdout.readline().strip()
         assert self.url.startswith("http://127.0.0.1:"), self.url
@@ -97,6 +97,45 @@ def check_batch_mates(server, questions):
         time.sleep(0.05)
     assert server.metric('allot_serve_requests_total{outcome="cancelled"}') == 6, "six clients went away"
     assert server.metric("allot_serve_requests_running") == 0
+
+
+LONG_PROMPT, CHUNK = 900, 8
+
+
+def check_long_prompt(server, question):
+    """A stream goes on while a long prompt is computed: it has a token for every chunk of it. Both replies are those
+    that they are alone."""
+    streamed = {"model": "tiny-gsm", "prompt": question + "\n", "max_tokens": 700, "temperature": 2, "seed": 5,
+                "ignore_eos": True}
+    generator = random.Random(3)
+    long_one = {"model": "tiny-gsm", "prompt": [generator.randrange(10, 60) for _ in range(LONG_PROMPT)],
+                "max_tokens": 20, "temperature": 2, "seed": 6, "ignore_eos": True}
+    alone = [server.post("/v1/completions", body)[1]["choices"][0]["text"] for body in (streamed, long_one)]
+    text, runs = "", threading.Event()
+
+    def read():
+        nonlocal text
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection.request("POST", "/v1/completions", json.dumps({**streamed, "stream": True}),
+                           {"Content-Type": "application/json", "Authorization": "Bearer " + KEY})
+        for line in connection.getresponse():
+            if line.startswith(b"data: {"):
+                text += json.loads(line[6:])["choices"][0]["text"]
+                runs.set()
+        connection.close()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert runs.wait(60), "the stream does not begin"
+    before = len(text)
+    status, answer = server.post("/v1/completions", long_one)
+    meanwhile = len(text) - before
+    reader.join()
+    assert status == 200, answer
+    assert [text, answer["choices"][0]["text"]] == alone, "replies depend on each other"
+    # A token is a character here. The long reply's own tokens come beside those of the stream.
+    chunks = LONG_PROMPT // CHUNK
+    assert meanwhile >= chunks, f"the stream had {meanwhile} characters while {chunks} chunks were computed"
 
 
 def to_the_answer(reply):
@@ -292,6 +331,12 @@ def main():
     server = Server(options.allot, options.model, options.directory, schedule)
     try:
         check_questions(server, options.allot, options.model, schedule)
+        assert server.end() == 0
+    finally:
+        server.process.kill()
+    server = Server(options.allot, options.model, options.directory, more=("--chunked-prefill", str(CHUNK)))
+    try:
+        check_long_prompt(server, questions[0])
         assert server.end() == 0
     finally:
         server.process.kill()
