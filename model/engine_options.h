@@ -58,7 +58,7 @@ inline int32_t prefill_chunk(const EngineOptions& options) {
 // What serving has for chunked_prefill_tokens: a chunk takes a small part of a second on a device for which
 // the model is meant, and still computes prompts nearly as fast as long ones do (docs/internals/engine.md).
 inline int32_t serving_chunk(const EngineOptions& options) {
-  return options.device == "cpu" ? 256 : 2048;
+  return options.device == "cpu" ? 128 : 2048;
 }
 
 // Most new tokens of one forward pass.
