@@ -15,11 +15,26 @@
 
 #include "kernels/attention_cuda.h"
 #include "kernels/fp8.h"
+#include "kernels/rows.h"
 
 namespace allot::kernels {
 
 // Equal to the CPU's to the bit.
 void quantize_rows_cuda(const QuantizeRowsParams& params, const DeviceLimits& limits, CudaStream stream);
+
+// Where an operation leaves rows of 8 bits.
+struct QuantizedRows {
+  uint8_t* elements = nullptr;  // e4m3 [rows, width], aligned to 16 bytes; overlaps no other array
+  float* scales = nullptr;      // [rows]
+};
+
+// Operations of rows_cuda.h whose `out`, rounded to bfloat16, goes to `out` as quantize_rows_cuda makes it,
+// to the bit, and nowhere else: that of the parameters is not used. dtype is bfloat16, width a multiple of
+// 16, arrays are aligned to 16 bytes, and int8_grid is not set.
+void rms_norm_quantized_cuda(const RmsNormParams& params, const QuantizedRows& out,
+                             const DeviceLimits& limits, CudaStream stream);
+void activate_and_multiply_quantized_cuda(const ActivateAndMultiplyParams& params, const QuantizedRows& out,
+                                          const DeviceLimits& limits, CudaStream stream);
 
 inline constexpr int64_t kMaxFp8MatvecRows = 16;
 

@@ -194,16 +194,20 @@ void CudaDecoder::check(cudaStream_t stream) const {
 
 // hidden = norm(residual), preceded by residual += hidden when asked for.
 void CudaDecoder::normalise(const NormStep& step, cudaStream_t stream) {
-  kernels::rms_norm_cuda({.rows = step.rows,
-                          .width = config_.hidden_size,
-                          .dtype = dtype_,
-                          .epsilon = static_cast<float>(config_.rms_norm_eps),
-                          .input = step.adds_hidden ? hidden_.data() : residual_.data(),
-                          .residual = step.adds_hidden ? residual_.data() : nullptr,
-                          .weight = step.weight.data(),
-                          .out = hidden_.data(),
-                          .int8_grid = step.int8_grid},
-                         device_, stream);
+  const kernels::RmsNormParams params{.rows = step.rows,
+                                      .width = config_.hidden_size,
+                                      .dtype = dtype_,
+                                      .epsilon = static_cast<float>(config_.rms_norm_eps),
+                                      .input = step.adds_hidden ? hidden_.data() : residual_.data(),
+                                      .residual = step.adds_hidden ? residual_.data() : nullptr,
+                                      .weight = step.weight.data(),
+                                      .out = hidden_.data(),
+                                      .int8_grid = step.int8_grid};
+  if (step.quantized.elements != nullptr) {
+    kernels::rms_norm_quantized_cuda(params, step.quantized, device_, stream);
+  } else {
+    kernels::rms_norm_cuda(params, device_, stream);
+  }
 }
 
 void CudaDecoder::normalise_rows(const DeviceBuffer& weight, int64_t rows, int32_t width,
@@ -247,6 +251,13 @@ MatmulParams CudaDecoder::product(LayerProduct which, int32_t layer, int64_t row
       break;
   }
   return params(weights.down, &weights.down_bias, hidden, intermediate, activated_, hidden_);
+}
+
+CudaDecoder::Fed CudaDecoder::fed(LayerProduct which, int32_t layer, int64_t rows) {
+  Fed fed{.product = product(which, layer, rows), .input = {}};
+  if (!int8_inputs()) fed.input = matmul_.quantized_input(fed.product);
+  fed.product.quantized = fed.input.elements != nullptr;
+  return fed;
 }
 
 MatmulParams CudaDecoder::logits_product(const void* states, int64_t rows, void* out) const {
@@ -390,7 +401,14 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
     planes.query = query_planes_.as<int8_t>();
     planes.query_units = query_units_.as<float>();
   }
-  matmul_.run(product(LayerProduct::kQkv, layer, rows), stream);
+  const Fed qkv = fed(LayerProduct::kQkv, layer, rows);
+  normalise({.weight = weights.input_norm,
+             .rows = rows,
+             .adds_hidden = layer > 0,
+             .int8_grid = int8_inputs(),
+             .quantized = qkv.input},
+            stream);
+  matmul_.run(qkv.product, stream);
   kernels::rotate_and_store_cuda({.tokens = rows,
                                   .num_q_heads = config_.num_q_heads,
                                   .num_kv_heads = config_.num_kv_heads,
@@ -429,20 +447,30 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
   if (config_.sub_norms) normalise_rows(weights.attention_sub_norm, rows, q_width_, attended_, stream);
   matmul_.run(product(LayerProduct::kAttentionOutput, layer, rows), stream);
   sum_over_ranks(rows, stream);
-  normalise(
-      {.weight = weights.post_attention_norm, .rows = rows, .adds_hidden = true, .int8_grid = int8_inputs()},
-      stream);
-  matmul_.run(product(LayerProduct::kGateUp, layer, rows), stream);
-  kernels::activate_and_multiply_cuda({.rows = rows,
-                                       .width = config_.intermediate_size,
-                                       .dtype = dtype_,
-                                       .activation = config_.activation,
-                                       .gate_up = gate_up_.data(),
-                                       .out = activated_.data()},
-                                      device_, stream);
+  const Fed gate_up = fed(LayerProduct::kGateUp, layer, rows);
+  normalise({.weight = weights.post_attention_norm,
+             .rows = rows,
+             .adds_hidden = true,
+             .int8_grid = int8_inputs(),
+             .quantized = gate_up.input},
+            stream);
+  matmul_.run(gate_up.product, stream);
+  const kernels::ActivateAndMultiplyParams activation{.rows = rows,
+                                                      .width = config_.intermediate_size,
+                                                      .dtype = dtype_,
+                                                      .activation = config_.activation,
+                                                      .gate_up = gate_up_.data(),
+                                                      .out = activated_.data()};
+  Fed down{.product = product(LayerProduct::kDown, layer, rows), .input = {}};
+  if (!config_.sub_norms) down = fed(LayerProduct::kDown, layer, rows);
+  if (down.input.elements != nullptr) {
+    kernels::activate_and_multiply_quantized_cuda(activation, down.input, device_, stream);
+  } else {
+    kernels::activate_and_multiply_cuda(activation, device_, stream);
+  }
   if (config_.sub_norms)
     normalise_rows(weights.mlp_sub_norm, rows, config_.intermediate_size, activated_, stream);
-  matmul_.run(product(LayerProduct::kDown, layer, rows), stream);
+  matmul_.run(down.product, stream);
   sum_over_ranks(rows, stream);
 }
 
@@ -465,11 +493,6 @@ void CudaDecoder::queue_states(const PassPlan& plan, const PassArrays& arrays,
                                    .out = residual_.data()},
                                   device_, stream);
   for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
-    normalise({.weight = weights_.layers[layer].input_norm,
-               .rows = rows,
-               .adds_hidden = layer > 0,
-               .int8_grid = int8_inputs()},
-              stream);
     run_layer(layer, plan, arrays, method, stream);
   }
   const int64_t outputs = plan.shape.outputs;

@@ -136,8 +136,9 @@ class CudaDecoder {
   struct NormStep {
     const DeviceBuffer& weight;
     int64_t rows = 0;
-    bool adds_hidden = false;  // hidden is added to the residual first
-    bool int8_grid = false;    // RmsNormParams::int8_grid
+    bool adds_hidden = false;               // hidden is added to the residual first
+    bool int8_grid = false;                 // RmsNormParams::int8_grid
+    kernels::QuantizedRows quantized = {};  // where the result goes instead of hidden, unless null
   };
   void normalise(const NormStep& step, cudaStream_t stream);
   // Norms rows of `width` elements in place, for the next product of a layer.
@@ -148,6 +149,12 @@ class CudaDecoder {
   // A layer's matrix products.
   enum class LayerProduct { kQkv, kAttentionOutput, kGateUp, kDown };
   MatmulParams product(LayerProduct which, int32_t layer, int64_t rows) const;
+  // The product with what becomes its input: as 8 bits, if the product takes such and what makes it can.
+  struct Fed {
+    MatmulParams product;
+    kernels::QuantizedRows input;  // null elements: in 16 bits, as ever
+  };
+  Fed fed(LayerProduct which, int32_t layer, int64_t rows);
   // Of the rank's part of the vocabulary.
   MatmulParams logits_product(const void* states, int64_t rows, void* out) const;
   // Adds what every rank has computed of the first `rows` rows of hidden_.

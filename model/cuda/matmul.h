@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "kernels/estimator.h"
+#include "kernels/fp8_cuda.h"
 
 namespace allot::model::cuda {
 
@@ -21,6 +22,8 @@ struct MatmulParams {
   // twice: the product to the dtype, then its sum with the bias. matvec_cuda rounds once.
   kernels::DType dtype = kernels::DType::kBFloat16;
   const void* input = nullptr;  // [rows, in_features], contiguous, aligned to 16 bytes
+  // The input is not read: its 8 bits are where Matmul::quantized_input() says.
+  bool quantized = false;
   // [out_features, in_features], contiguous, aligned to 16 bytes. A tuned product may read it before the
   // kernels queued earlier have ended: wait for the stream after writing it.
   const void* weight = nullptr;
@@ -94,10 +97,16 @@ class Matmul {
   // not fit, CudaError when no algorithm runs.
   void tune(const MatmulParams& params, cudaStream_t stream);
 
+  // Where the operation that makes the input of this product may leave it as 8 bits instead
+  // (rms_norm_quantized_cuda and others), just before run() with `quantized`: every product has the same
+  // place. Null where the product takes its input in 16 bits, or reserve_fp8() made no room. Throws as run().
+  kernels::QuantizedRows quantized_input(const MatmulParams& params);
+
   // Queues the product. One that was not tuned runs with the library's first choice. Allocates no device
   // memory of its own and may be captured; the first product of its sizes makes the driver load a kernel,
   // which should happen before a capture. Throws as validate_matmul does, InvalidArgument for a quantised
-  // input that reserve_fp8() made no room for, CudaError when the library refuses.
+  // input that reserve_fp8() made no room for or that the product does not take, CudaError when the library
+  // refuses.
   void run(const MatmulParams& params, cudaStream_t stream);
 
  private:

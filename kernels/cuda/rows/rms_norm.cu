@@ -2,8 +2,10 @@
 #include <algorithm>
 
 #include "kernels/cuda/rows/launch.h"
+#include "kernels/cuda/rows/quantized_row.cuh"
 #include "kernels/cuda/rows/row_vectors.cuh"
 #include "kernels/cuda/rows/validate_rows.h"
+#include "kernels/fp8_cuda.h"
 #include "kernels/rows_cuda.h"
 
 namespace allot::kernels {
@@ -42,8 +44,9 @@ __device__ float block_max(float x) {
   return x;
 }
 
-template <class T, int N>
-__global__ void __launch_bounds__(kMaxThreads) rms_norm(RmsNormParams p) {
+// With kQuantizes the row goes to `quantized`, not to p.out.
+template <class T, int N, bool kQuantizes>
+__global__ void __launch_bounds__(kMaxThreads) rms_norm(RmsNormParams p, QuantizedRows quantized) {
   begin_overlapped();
   const int64_t first = int64_t{blockIdx.x} * p.width;
   const T* const input = static_cast<const T*>(p.input) + first;
@@ -79,11 +82,47 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm(RmsNormParams p) {
 
   const float factor = 1 / sqrtf(block_sum(squares) / static_cast<float>(p.width) + p.epsilon);
   float largest = 0;
-  const auto give = [&](int32_t i, float(&x)[N]) {
+  const auto norm = [&](int32_t i, float(&x)[N]) {
     float w[N];
     load_elements<T, N>(weight + i, w);
 #pragma unroll
     for (int j = 0; j < N; ++j) x[j] = x[j] * factor * w[j];
+  };
+  if constexpr (kQuantizes) {
+    const auto find_largest = [&](int32_t i, float(&x)[N]) {
+      norm(i, x);
+      round_elements<T>(x);
+#pragma unroll
+      for (int j = 0; j < N; ++j) largest = larger_magnitude(largest, x[j]);
+    };
+    uint8_t* const bits = quantized.elements + first;
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      if (begin + k * step < p.width) find_largest(begin + k * step, kept[k]);
+    }
+    const auto again = [&](int32_t i, float(&x)[N]) {
+      load_elements<T, N>((residual != nullptr ? residual : input) + i, x);
+      find_largest(i, x);
+    };
+    for (int32_t i = begin + kKept * step; i < p.width; i += step) {
+      float x[N];
+      again(i, x);
+    }
+    const Fp8Scale scale = fp8_scale(largest_of_block(largest));
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      if (begin + k * step < p.width) store_quantized(bits + begin + k * step, kept[k], scale);
+    }
+    for (int32_t i = begin + kKept * step; i < p.width; i += step) {
+      float x[N];
+      again(i, x);
+      store_quantized(bits + i, x, scale);
+    }
+    if (threadIdx.x == 0) quantized.scales[blockIdx.x] = scale.scale;
+    return;
+  }
+  const auto give = [&](int32_t i, float(&x)[N]) {
+    norm(i, x);
     store_elements<T, N>(out + i, x);
 #pragma unroll
     for (int j = 0; j < N; ++j) largest = fmaxf(largest, fabsf(x[j]));
@@ -119,18 +158,40 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm(RmsNormParams p) {
 }  // namespace
 }  // namespace cuda
 
+namespace cuda {
+namespace {
+
+uint32_t norm_threads(int32_t width, int elements) {
+  const auto per_thread = static_cast<uint32_t>(kKept * elements);
+  const uint32_t wanted = (static_cast<uint32_t>(width) + per_thread - 1) / per_thread;
+  return std::min(kMaxThreads, (wanted + 31) / 32 * 32);
+}
+
+}  // namespace
+}  // namespace cuda
+
 void rms_norm_cuda(const RmsNormParams& p, const DeviceLimits& limits, CudaStream stream) {
   cuda::check(p);
   if (p.rows == 0) return;
   const bool aligned =
       cuda::aligned_to_vectors(p.width * size_of(p.dtype), p.input, p.residual, p.weight, p.out);
   cuda::for_element(p.dtype, aligned, [&]<class T, int N>() {
-    const auto per_thread = static_cast<uint32_t>(cuda::kKept * N);
-    const uint32_t wanted = (static_cast<uint32_t>(p.width) + per_thread - 1) / per_thread;
-    const uint32_t threads = std::min(cuda::kMaxThreads, (wanted + 31) / 32 * 32);
-    cuda::launch_overlapped(cuda::rms_norm<T, N>, {.rows = static_cast<uint32_t>(p.rows), .threads = threads},
-                            limits, stream, p);
+    cuda::launch_overlapped(
+        cuda::rms_norm<T, N, false>,
+        {.rows = static_cast<uint32_t>(p.rows), .threads = cuda::norm_threads(p.width, N)}, limits, stream, p,
+        QuantizedRows{});
   });
+}
+
+void rms_norm_quantized_cuda(const RmsNormParams& p, const QuantizedRows& out, const DeviceLimits& limits,
+                             CudaStream stream) {
+  cuda::check(p, out);
+  if (p.rows == 0) return;
+  constexpr int kElements = cuda::kVector<__nv_bfloat16>;
+  cuda::launch_overlapped(
+      cuda::rms_norm<__nv_bfloat16, kElements, true>,
+      {.rows = static_cast<uint32_t>(p.rows), .threads = cuda::norm_threads(p.width, kElements)}, limits,
+      stream, p, out);
 }
 
 }  // namespace allot::kernels

@@ -91,6 +91,13 @@ __device__ __forceinline__ void store_elements(T* to, float (&x)[N]) {
   }
 }
 
+// Rounds x to T in place.
+template <class T, int N>
+__device__ __forceinline__ void round_elements(float (&x)[N]) {
+#pragma unroll
+  for (int j = 0; j < N; ++j) x[j] = as_float(rounded<T>(x[j]));
+}
+
 // The sum over a power of two of neighbouring lanes, all of which call it; others of the warp need not.
 __device__ __forceinline__ float sum_of_lanes(float x, int32_t lanes) {
   const uint32_t these = (kFullWarp >> (32 - lanes)) << (threadIdx.x % 32 / lanes * lanes);

@@ -45,6 +45,21 @@ void check_split_kernel(const RowCheck& check, DType dtype, int32_t head_dim, in
   if (stride % 8 != 0) check.refuse("a token's stride is {} elements; expected a multiple of 8", stride);
 }
 
+// Of operations whose result is quantised: `p` is checked with its place as that of the result.
+template <class Params>
+void check_quantized(Params p, const QuantizedRows& out,
+                     std::initializer_list<std::pair<const char*, const void*>> inputs) {
+  p.out = out.elements;
+  const RowCheck check = check_fields(p, kPlace);
+  if (p.dtype != DType::kBFloat16)
+    check.refuse("dtype is {}; rows of 8 bits are made of bfloat16", name(p.dtype));
+  if (p.width % 16 != 0) check.refuse("width is {}; rows of 8 bits need a multiple of 16", p.width);
+  if (p.rows == 0) return;
+  check.pointers({{"scales", out.scales}});
+  check_alignment(check, inputs);
+  check_alignment(check, {{"elements", out.elements}});
+}
+
 }  // namespace
 
 void check(const RmsNormParams& p) {
@@ -138,6 +153,16 @@ void check(const MatvecParams& p) {
 
 void check(const QuantizeRowsParams& p) {
   check_fields(p, kPlace);
+}
+
+void check(const RmsNormParams& p, const QuantizedRows& out) {
+  check_quantized(p, out, {{"input", p.input}, {"residual", p.residual}, {"weight", p.weight}});
+  if (p.int8_grid)
+    RowCheck("rms_norm", kPlace).refuse("int8_grid is set; rows of 8 bits have a scale instead");
+}
+
+void check(const ActivateAndMultiplyParams& p, const QuantizedRows& out) {
+  check_quantized(p, out, {{"gate_up", p.gate_up}});
 }
 
 void check(const Fp8MatvecParams& p) {

@@ -21,6 +21,8 @@ void check(const GatherCacheParams& params);
 void check(const DivergenceParams& params);
 void check(const MatvecParams& params);
 void check(const QuantizeRowsParams& params);
+void check(const RmsNormParams& params, const QuantizedRows& out);
+void check(const ActivateAndMultiplyParams& params, const QuantizedRows& out);
 void check(const Fp8MatvecParams& params);
 void check(const ScaleProductParams& params);
 void check(const RestoreSplitKeysParams& params);

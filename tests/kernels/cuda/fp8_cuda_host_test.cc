@@ -87,5 +87,42 @@ TEST(Fp8CudaHost, QuantizingAndScalingRefuseWhatTheyCannotDoWithTheValues) {
   EXPECT_THAT(refused_scaling([](ScaleProductParams& p) { p.out = nullptr; }), Names("out", "null"));
 }
 
+TEST(Fp8CudaHost, OperationsThatQuantiseRefuseWhatTheyCannotDoWithTheValues) {
+  const auto refused_norm = [](auto change) {
+    RmsNormParams p{.rows = 1,
+                    .width = 32,
+                    .dtype = DType::kBFloat16,
+                    .input = reinterpret_cast<const void*>(0x1000),
+                    .weight = reinterpret_cast<const void*>(0x2000)};
+    QuantizedRows out{.elements = reinterpret_cast<uint8_t*>(0x3000),
+                      .scales = reinterpret_cast<float*>(0x4000)};
+    change(p, out);
+    return message_of<InvalidArgument>([&] { rms_norm_quantized_cuda(p, out, kH200, nullptr); });
+  };
+  using Norm = RmsNormParams;
+  using Rows = QuantizedRows;
+  EXPECT_THAT(refused_norm([](Norm& p, Rows&) { p.width = 40; }), Names("width", 40, 16));
+  EXPECT_THAT(refused_norm([](Norm& p, Rows&) { p.dtype = DType::kFloat32; }), Names("float32", "bfloat16"));
+  EXPECT_THAT(refused_norm([](Norm& p, Rows&) { p.int8_grid = true; }), Names("int8_grid"));
+  EXPECT_THAT(refused_norm([](Norm& p, Rows&) { p.residual = reinterpret_cast<void*>(0x5008); }),
+              Names("residual", "0x5008", 16));
+  EXPECT_THAT(refused_norm([](Norm&, Rows& out) { out.scales = nullptr; }), Names("scales", "null"));
+  EXPECT_THAT(refused_norm([](Norm&, Rows& out) { out.elements += 4; }), Names("elements", "0x3004", 16));
+  const auto refused_activation = [](auto change) {
+    ActivateAndMultiplyParams p{
+        .rows = 1, .width = 32, .dtype = DType::kBFloat16, .gate_up = reinterpret_cast<const void*>(0x1000)};
+    change(p);
+    return message_of<InvalidArgument>([&] {
+      activate_and_multiply_quantized_cuda(
+          p, {.elements = reinterpret_cast<uint8_t*>(0x3000), .scales = reinterpret_cast<float*>(0x4000)},
+          kH200, nullptr);
+    });
+  };
+  using Gate = ActivateAndMultiplyParams;
+  EXPECT_THAT(refused_activation([](Gate& p) { p.width = 8; }), Names("width", 8, 16));
+  EXPECT_THAT(refused_activation([](Gate& p) { p.gate_up = reinterpret_cast<const void*>(0x1004); }),
+              Names("gate_up", "0x1004", 16));
+}
+
 }  // namespace
 }  // namespace allot::kernels

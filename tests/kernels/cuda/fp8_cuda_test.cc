@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/rows_cuda.h"
 #include "rows_cuda.h"
 
 namespace allot::kernels {
@@ -20,6 +21,8 @@ namespace {
 using testing::Elements;
 using testing::gpu_limits;
 using testing::GuardedArray;
+
+constexpr int64_t kRowsToQuantise = 5;
 
 class Fp8Cuda : public testing::RowsCuda {
  protected:
@@ -32,6 +35,41 @@ class Fp8Cuda : public testing::RowsCuda {
   }
   // Aligned as little as results and biases may be.
   GuardedArray& put_elements(const Elements& elements) { return put_aligned(elements.bytes(), 2); }
+
+  // Rows of 8 bits on the device.
+  struct Made {
+    GuardedArray &elements, &scales;
+    QuantizedRows rows() const {
+      return {.elements = static_cast<uint8_t*>(elements.data()),
+              .scales = static_cast<float*>(scales.data())};
+    }
+  };
+  Made room(int32_t width) {
+    return {put_aligned(std::vector<uint8_t>(static_cast<size_t>(kRowsToQuantise * width), 0xAA), 16),
+            put_aligned(std::vector<float>(kRowsToQuantise, -1), 4)};
+  }
+  Made quantized(const GuardedArray& rows, int32_t width) {
+    const Made made = room(width);
+    quantize_rows_cuda({.rows = kRowsToQuantise,
+                        .width = width,
+                        .dtype = DType::kBFloat16,
+                        .input = rows.data(),
+                        .out = made.rows().elements,
+                        .scales = made.rows().scales},
+                       gpu_limits(), stream_);
+    return made;
+  }
+  void expect_same(const Made& expected, const Made& got) {
+    EXPECT_TRUE(expected.elements.download(stream_) == got.elements.download(stream_));
+    const Elements scales = get(DType::kFloat32, expected.scales), others = get(DType::kFloat32, got.scales);
+    int64_t finite = 0;
+    for (int64_t row = 0; row < kRowsToQuantise; ++row) {
+      const float scale = scales.get(row), other = others.get(row);
+      EXPECT_TRUE(scale == other || (std::isnan(scale) && std::isnan(other))) << scale << " " << other;
+      if (!std::isnan(scale)) ++finite;
+    }
+    EXPECT_EQ(finite, kRowsToQuantise - 2);
+  }
 
   // Gives the arrays back; none of their guards may have changed.
   void drop() {
@@ -91,6 +129,68 @@ TEST_F(Fp8Cuda, RowsAreQuantisedAsOnTheCpuToTheBit) {
         }
         drop();
       }
+    }
+  }
+}
+
+// Rows that are kept in registers and longer ones, of which a part is computed again.
+constexpr int32_t kQuantizedWidths[] = {16, 96, 576, 3584, 8192, 8208, 18944, 32768, 33008};
+// Rows of different sizes, of which two have no scale.
+Elements rows_to_quantise(int64_t width, uint32_t seed) {
+  Elements rows = testing::random_elements(DType::kBFloat16, kRowsToQuantise * width, seed);
+  for (int64_t i = 0; i < width; ++i) rows.set(i, 40 * rows.get(i));
+  rows.set(2 * width + width / 2, NAN);
+  rows.set(3 * width + width - 1, std::numeric_limits<float>::infinity());
+  return rows;
+}
+
+TEST_F(Fp8Cuda, ANormLeavesTheRowsThatQuantisingItsResultGives) {
+  for (const int32_t width : kQuantizedWidths) {
+    for (const bool with_residual : {false, true}) {
+      SCOPED_TRACE("width " + std::to_string(width) + (with_residual ? " with a residual" : ""));
+      const Elements stream = testing::random_elements(DType::kBFloat16, kRowsToQuantise * width, 12);
+      GuardedArray &residual = put_aligned(stream.bytes(), 16), &other = put_aligned(stream.bytes(), 16);
+      GuardedArray& normed = put_aligned(stream.bytes(), 16);
+      RmsNormParams p{
+          .rows = kRowsToQuantise,
+          .width = width,
+          .dtype = DType::kBFloat16,
+          .epsilon = 1e-6f,
+          .input = put_aligned(rows_to_quantise(width, 11).bytes(), 16).data(),
+          .residual = with_residual ? residual.data() : nullptr,
+          .weight = put_aligned(testing::random_elements(DType::kBFloat16, width, 13).bytes(), 16).data(),
+          .out = normed.data()};
+      rms_norm_cuda(p, gpu_limits(), stream_);
+      const Made expected = quantized(normed, width), got = room(width);
+      p.out = nullptr;
+      if (with_residual) p.residual = other.data();
+      rms_norm_quantized_cuda(p, got.rows(), gpu_limits(), stream_);
+      expect_same(expected, got);
+      EXPECT_TRUE(residual.download(stream_) == other.download(stream_));
+      drop();
+    }
+  }
+}
+
+TEST_F(Fp8Cuda, AnActivationLeavesTheRowsThatQuantisingItsResultGives) {
+  for (const int32_t width : kQuantizedWidths) {
+    for (const Activation activation : {Activation::kSilu, Activation::kReluSquared}) {
+      SCOPED_TRACE("width " + std::to_string(width) + " activation " +
+                   std::to_string(static_cast<int>(activation)));
+      GuardedArray& activated =
+          put_aligned(Elements(DType::kBFloat16, kRowsToQuantise * width, testing::kOld).bytes(), 16);
+      ActivateAndMultiplyParams p{.rows = kRowsToQuantise,
+                                  .width = width,
+                                  .dtype = DType::kBFloat16,
+                                  .activation = activation,
+                                  .gate_up = put_aligned(rows_to_quantise(2 * width, 14).bytes(), 16).data(),
+                                  .out = activated.data()};
+      activate_and_multiply_cuda(p, gpu_limits(), stream_);
+      const Made expected = quantized(activated, width), got = room(width);
+      p.out = nullptr;
+      activate_and_multiply_quantized_cuda(p, got.rows(), gpu_limits(), stream_);
+      expect_same(expected, got);
+      drop();
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "kernels/bfloat16.h"
 #include "kernels/fp8.h"
+#include "kernels/fp8_cuda.h"
 #include "model/cuda/device_memory.h"
 #include "model/cuda/matmul.h"
 #include "tests/kernels/cuda/cuda_launch.h"
@@ -287,6 +288,49 @@ TEST_F(Fp8MatmulTest, AQuantisedInputThatHasNoRoomIsRefused) {
   p.out = out.data();
   EXPECT_THAT(message_of<InvalidArgument>([&] { matmul.run(p, stream.get()); }),
               Names(64, 96, 64 * 96, "reserve_fp8"));
+}
+
+// The operation before a product may leave its input where the product has it. What the product then reads
+// is known to be that: it is of the other rows' numbers.
+TEST_F(Fp8MatmulTest, AnInputThatIsQuantisedAlreadyIsTakenAsItIs) {
+  const Fp8Case numbers(256, 96);
+  const Stream stream;
+  for (const Fp8Scaling scaling : {Fp8Scaling::kInProduct, Fp8Scaling::kAfterwards}) {
+    Matmul matmul(Candidates::kLibrary, scaling);
+    matmul.reserve_fp8(kMostFp8Rows, 96);
+    MatmulParams p = numbers.params(64, 256, true);
+    const DeviceBuffer out = Fp8Case::unwritten(p), zeros = upload(std::vector<uint16_t>(64 * 96, 0));
+    p.out = out.data();
+    const kernels::QuantizedRows place = matmul.quantized_input(p);
+    ASSERT_NE(place.elements, nullptr);
+    kernels::quantize_rows_cuda({.rows = p.rows,
+                                 .width = p.in_features,
+                                 .dtype = p.dtype,
+                                 .input = p.input,
+                                 .out = place.elements,
+                                 .scales = place.scales},
+                                kernels::testing::gpu_limits(), stream.get());
+    p.input = zeros.data();
+    p.quantized = true;
+    matmul.run(p, stream.get());
+    EXPECT_EQ(numbers.kind_of(p, download(out, stream), text_of(p, "quantised before")), Kind::kInput8);
+  }
+}
+
+TEST_F(Fp8MatmulTest, AQuantisedInputIsForProductsThatTakeIt) {
+  const Fp8Case numbers(256, 96);
+  const Stream stream;
+  Matmul matmul;
+  MatmulParams many = numbers.params(64, 256, false), few = numbers.params(4, 256, false);
+  const DeviceBuffer out = Fp8Case::unwritten(many);
+  many.out = few.out = out.data();
+  EXPECT_EQ(matmul.quantized_input(many).elements, nullptr);  // has no room
+  matmul.reserve_fp8(kMostFp8Rows, 96);
+  EXPECT_NE(matmul.quantized_input(many).elements, nullptr);
+  EXPECT_EQ(matmul.quantized_input(few).elements, nullptr);
+  few.quantized = true;
+  EXPECT_THAT(message_of<InvalidArgument>([&] { matmul.run(few, stream.get()); }),
+              Names("16 bits", "quantized_input"));
 }
 
 // Weights of 8 bits and of 16 with the same sizes have plans of their own.
