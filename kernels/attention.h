@@ -34,10 +34,11 @@ struct AttentionParams {
   const void* query = nullptr;      // [num_queries, num_q_heads, head_dim], row stride query_stride elements
   int64_t query_stride = 0;         // elements between consecutive queries; >= num_q_heads * head_dim
   const void* key_pages = nullptr;  // [num_pages, num_kv_heads, page_size, head_dim]
-  // Where set, keys are these; only sequences with a dense budget read key_pages, the same keys, and query.
-  // Scores are those of the high planes, p~ what they give. With a low plane rows are corrected by the ratio
-  // estimator: out = sum(w r v) / sum(w r), with the weight w of a row by p~ and r = exp(score - score of the
-  // high plane). On CUDA only.
+  // Where set, keys are these. Sequences that sample: scores are those of the high planes, p~ what they give.
+  // With a low plane rows are corrected by the ratio estimator: each has the weight w of its estimator by p~,
+  // and out = sum(w r v) sum(w) / sum(w r), over the rows drawn, with r = exp(score - score of the high
+  // plane). Sequences with a dense budget: scores are those of both planes, or of the high one where there is
+  // no low plane; but where key_pages is set, too, they read that, the same keys, and query. On CUDA only.
   SplitKeys split = {};
   const void* value_pages = nullptr;  // [num_pages, num_kv_heads, page_size, head_dim]
   // [num_pages, num_kv_heads, page_size] norms of the vectors in value_pages (rotate_and_store writes them);
@@ -69,6 +70,11 @@ struct AttentionParams {
 
 // Budget of a sequence whose attention is exact while batch mates sample.
 inline constexpr int32_t kDenseBudget = -1;
+
+// Whether sequences with a dense budget read the planes of split keys.
+ALLOT_HOST_DEVICE constexpr bool attends_exactly_by_planes(const AttentionParams& params) {
+  return params.split.high != nullptr && params.key_pages == nullptr;
+}
 
 // Whether a sequence is scored by its exact queries and not by their Bernoulli estimates. Reads p.budgets, so
 // call it where they are: on the host or on the device.

@@ -52,6 +52,12 @@ int32_t bernoulli_successes(const AttentionParams& p, const DrawRow& draws, int3
   return successes;
 }
 
+// Whether the row's scores are those of the planes of split keys.
+bool reads_planes(const AttentionParams& p, const Row& row) {
+  const bool dense = !row_of(p.method.estimator).samples || p.budgets[row.sequence] == kDenseBudget;
+  return p.split.high != nullptr && (!dense || attends_exactly_by_planes(p));
+}
+
 // Of split keys: the score of each key by its high plane, and what the low plane adds to it.
 struct SplitScores {
   std::vector<double> high, low;
@@ -203,7 +209,7 @@ std::vector<double> score_query(const AttentionParams& p, const Row& row) {
 }
 
 std::vector<double> scores(const AttentionParams& p, const Row& row) {
-  if (p.split.high != nullptr) return split_scores(p, row).high;
+  if (reads_planes(p, row)) return split_scores(p, row).high;
   const std::vector<double> query = score_query(p, row);
   std::vector<double> result(visible_keys(p, row));
   for (int32_t key = 0; key < static_cast<int32_t>(result.size()); ++key) {
@@ -259,7 +265,7 @@ std::vector<Selected> select(const AttentionParams& p, const Row& row) {
   const std::vector<double> weights = weights_of(rows, selection, draws);
   std::vector<Selected> selected =
       selected_of(std::span(weights).subspan(size_t(row.head - heads.first) * size_t(keys), size_t(keys)));
-  if (p.split.low != nullptr) correct(p, row, selected);
+  if (p.split.low != nullptr && reads_planes(p, row)) correct(p, row, selected);
   return selected;
 }
 

@@ -122,8 +122,9 @@ class ShapeRun {
     for (const Layout& layout : layouts_) {
       for (const kernels::Estimator estimator : workload_.estimators) {
         for (const KeyFormat keys : workload_.key_formats) {
+          // Over the high plane alone exact attention is that of other keys, not what `sound` expects.
           const bool is_exact = !kernels::row_of(estimator).samples;
-          if (!is_exact || keys == KeyFormat::kSixteenBits) time_own(estimator, keys, layout);
+          if (!is_exact || keys != KeyFormat::kHighPlane) time_own(estimator, keys, layout);
         }
       }
     }

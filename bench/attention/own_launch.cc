@@ -144,6 +144,7 @@ void OwnLaunch::split_keys(const Batch& batch, bool with_low_plane) {
                     .query_stride = params_.query_stride,
                     .planes = static_cast<int8_t*>(query_planes_.data()),
                     .units = static_cast<float*>(query_units_.data())};
+  params_.key_pages = nullptr;
   params_.split = {.high = high_.data(),
                    .low = static_cast<const int8_t*>(low_.data()),
                    .query = split_queries_.planes,

@@ -147,18 +147,22 @@ __device__ __forceinline__ void multiply_accumulate(float (&acc)[4], const uint4
 #endif
 }
 
-#ifdef __CUDACC__
 // acc[16 x 8] += a[16 x 32] . b[32 x 8] of signed bytes, exactly. Lane 4 g + t holds a's rows g (x, z) and g
 // + 8 (y, w), columns 4t to 4t + 3 in x, y and 16 more in z, w, b's column g (rows 4t to 4t + 3 in the first
 // word and 16 more in the second), and acc's rows g and g + 8, columns 2t and 2t + 1.
 __device__ __forceinline__ void multiply_accumulate_bytes(int32_t (&acc)[4], const uint4& a, uint32_t b0,
                                                           uint32_t b1) {
+#ifdef __CUDACC__
   asm volatile(
       "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+r"(acc[0]), "+r"(acc[1]), "+r"(acc[2]), "+r"(acc[3])
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+#else
+  emulated_multiply_accumulate_bytes(acc, a, b0, b1);
+#endif
 }
 
+#ifdef __CUDACC__
 __device__ __forceinline__ float load_shared_float(uint32_t address) {
   float x;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address));

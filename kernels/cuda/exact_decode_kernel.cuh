@@ -13,9 +13,9 @@
 
 #include "kernels/cuda/args.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/exact_keys.cuh"
 #include "kernels/cuda/exact_piece.cuh"
 #include "kernels/cuda/exact_sums.cuh"
-#include "kernels/cuda/products.cuh"
 #include "kernels/cuda/sequences.cuh"
 #include "kernels/cuda/tile_weights.cuh"
 
@@ -25,11 +25,15 @@ namespace allot::kernels::cuda {
 // KV head. The stages of a part are dealt to the warps of a block one by one.
 inline constexpr int kSegmentPairs = 8;
 
-// A warp that multiplies.
-template <class T, int kHeadDim, int kColumnTiles>
+// A warp that multiplies. Keys is ExactKeys or ExactSplitKeys.
+template <class Keys>
 class ExactDecoder {
+  using T = typename Keys::Element;
+  static constexpr int kHeadDim = Keys::kHeadDim;
+  static constexpr int kColumnTiles = Keys::kColumnTiles;
+
  public:
-  using Shape = ExactDecodeShape<kHeadDim, kColumnTiles>;
+  using Shape = ExactDecodeShape<Keys>;
   using Ring = typename Shape::Ring;
 
   __device__ __forceinline__ ExactDecoder(const Args& args, const ExactShared<Shape>& shared, Ring& ring)
@@ -38,7 +42,7 @@ class ExactDecoder {
         ring_(ring),
         warp_(static_cast<int>(threadIdx.x) / 32),
         lane_(static_cast<int>(threadIdx.x) % 32),
-        queries_(lane_) {}
+        keys_(args, lane_) {}
 
   // Until the block has no more pieces. A piece is looked up while the one before it is worked on.
   __device__ __forceinline__ void run() {
@@ -93,8 +97,7 @@ class ExactDecoder {
       const int32_t pair = piece.first_pair + warp_ + (first + ahead / 2) * shared_.warps;
       bool bad_page = false;
       const uint32_t row = key_row(args_, piece.sequence, piece.kv_head, pair * kStageKeys, &bad_page);
-      const void* const pages = ahead % 2 == 0 ? args_.p.key_pages : args_.p.value_pages;
-      source_ = static_cast<const char*>(pages) + int64_t{row} * (kHeadDim * 2);
+      source_ = ahead % 2 == 0 ? Keys::keys(args_, row) : Keys::values(args_, row);
       if (bad_page) bad_stage_ = known_stages_ + ahead;
     }
     known_stages_ += 2 * pairs;
@@ -106,11 +109,9 @@ class ExactDecoder {
 
   __device__ __forceinline__ void begin(const ExactPiece& piece) {
     if (piece.part == piece.unit_begin) {
-      queries_.load([&](int column) -> const T* {
-        if (column >= args_.group) return nullptr;
-        const int64_t token = int64_t{args_.first_query} + piece.slot;
-        return static_cast<const T*>(args_.p.query) + token * args_.p.query_stride +
-               (piece.kv_head * args_.group + column) * kHeadDim;
+      keys_.load(args_, [&](int column) -> QueryPlace {
+        return {column < args_.group, int64_t{args_.first_query} + piece.slot,
+                piece.kv_head * args_.group + column};
       });
     }
 #pragma unroll
@@ -130,15 +131,13 @@ class ExactDecoder {
 
   // Keys and values of the warp's pairs [first, last) of a piece.
   __device__ __forceinline__ void multiply(const ExactPiece& piece, int32_t first, int32_t last) {
-    const float scale = args_.p.scale * kLog2E;
 #pragma unroll 1
     for (int32_t i = first; i < last; ++i) {
       const int32_t key = (piece.first_pair + warp_ + i * shared_.warps) * kStageKeys;
       TileScores<kColumnTiles> scores;
       const bool bad_page = __any_sync(kFullWarp, bad_stage_ == ring_.read());
       const uint32_t keys = ring_.wait();
-      queries_.multiply(keys, 0, scores);
-      queries_.multiply(keys + 8 * kHeadDim * 2, 1, scores);
+      keys_.multiply(keys, scores);
       ring_.advance();
       fill();
       const int32_t visible = piece.keys - key;
@@ -146,7 +145,7 @@ class ExactDecoder {
       uint32_t high[kColumnTiles][2];
       uint32_t low[kColumnTiles][2];
 #pragma unroll
-      for (int r = 0; r < kColumnTiles; ++r) weigh(scores, r, scale, bad_page, high[r], low[r]);
+      for (int r = 0; r < kColumnTiles; ++r) weigh(scores, r, bad_page, high[r], low[r]);
       const uint32_t values = ring_.wait();
       add_values(values, visible, high, low);
       ring_.advance();
@@ -169,8 +168,9 @@ class ExactDecoder {
 
   // Weights of 16 keys in a column, relative to its largest score so far, in two numbers of 16 bits each
   // whose sum has 16 bits of precision or more: a rounding of the weights would be seen in the result.
-  __device__ __forceinline__ void weigh(const TileScores<kColumnTiles>& scores, int r, float scale,
-                                        bool bad_page, uint32_t (&high)[2], uint32_t (&low)[2]) {
+  __device__ __forceinline__ void weigh(const TileScores<kColumnTiles>& scores, int r, bool bad_page,
+                                        uint32_t (&high)[2], uint32_t (&low)[2]) {
+    const float scale = keys_.scale(args_, r);
     float largest = fmaxf(fmaxf(scores[r][0][0], scores[r][0][1]), fmaxf(scores[r][1][0], scores[r][1][1]));
     largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, 1));
     largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, 2)) * scale;
@@ -279,20 +279,21 @@ class ExactDecoder {
   Ring& ring_;
   const int warp_;
   const int lane_;
-  QueryFragments<T, kHeadDim, kColumnTiles> queries_;
+  Keys keys_;
   float largest_[kColumnTiles];  // score of column lane / 4 so far, in units of log2
   float sum_[kColumnTiles];      // of its weights of the lane's keys
   float out_[kColumnTiles][kGrains][kBlocks][4];
-  const char* source_ = nullptr;  // of the next stage whose number is the lane's modulo 32
+  typename Keys::Source source_ = {};  // of the next stage whose number is the lane's modulo 32
   int32_t known_stages_ = 0;
   int32_t bad_stage_ = -1;  // the last one of the lane's whose page lies outside the pool
 };
 
 // Grid: one block a multiprocessor, of as many warps as multiply and kAddingWarps more.
-template <class T, int kHeadDim, int kColumnTiles>
-__global__ void __launch_bounds__(32 * (ExactDecodeShape<kHeadDim, kColumnTiles>::kWarps + kAddingWarps), 1)
+template <class Keys>
+__global__ void __launch_bounds__(32 * (ExactDecodeShape<Keys>::kWarps + kAddingWarps), 1)
     exact_decode_kernel(const __grid_constant__ Args args) {
-  using Shape = ExactDecodeShape<kHeadDim, kColumnTiles>;
+  constexpr int kHeadDim = Keys::kHeadDim;
+  using Shape = ExactDecodeShape<Keys>;
   using Ring = typename Shape::Ring;
   ALLOT_DYNAMIC_SHARED(128, shared);
   const int warps = static_cast<int>(blockDim.x) / 32 - kAddingWarps;
@@ -364,10 +365,10 @@ __global__ void __launch_bounds__(32 * (ExactDecodeShape<kHeadDim, kColumnTiles>
     // is filled many times; where it is not, what was there before is better left.
     Ring ring(rings + warp * Ring::kBytes, reinterpret_cast<uint64_t*>(barriers + warp * Ring::kBarrierBytes),
               lane, all_parts <= args.exact_parts_beside_l2);
-    ExactDecoder<T, kHeadDim, kColumnTiles>(args, parts, ring).run();
+    ExactDecoder<Keys>(args, parts, ring).run();
     return;
   }
-  ExactAdder<T, kHeadDim, Shape>(args, parts).run();
+  ExactAdder<typename Keys::Element, kHeadDim, Shape>(args, parts).run();
   // The last block leaves the counters at zero.
   if (warp == warps && lane == 0) {
     int32_t* const finished = args.next_piece + 1;

@@ -7,11 +7,11 @@
 
 namespace allot::kernels::cuda {
 
-template <class T, int kHeadDim, int kColumnTiles>
+template <class Keys>
 ScoreKernel make_exact_decode_kernel() {
-  using Shape = ExactDecodeShape<kHeadDim, kColumnTiles>;
+  using Shape = ExactDecodeShape<Keys>;
   constexpr int64_t kBlockBytes = exact_decode_shared_bytes<Shape>(0, 0);
-  return {.function = exact_decode_kernel<T, kHeadDim, kColumnTiles>,
+  return {.function = exact_decode_kernel<Keys>,
           .warp_bytes = Shape::kWarpBytes,
           .block_bytes = kBlockBytes,
           .sequence_bytes = exact_decode_shared_bytes<Shape>(0, 1) - kBlockBytes,
@@ -22,8 +22,17 @@ ScoreKernel make_exact_decode_kernel() {
 template <class T>
 ScoreKernel exact_decode_kernel_of(int32_t head_dim, int32_t column_tiles) {
   return of_head_dim<ScoreKernel>(head_dim, [=]<int kHeadDim>(HeadDim<kHeadDim>) {
-    return column_tiles == 1 ? make_exact_decode_kernel<T, kHeadDim, 1>()
-                             : make_exact_decode_kernel<T, kHeadDim, 2>();
+    return column_tiles == 1 ? make_exact_decode_kernel<ExactKeys<T, kHeadDim, 1>>()
+                             : make_exact_decode_kernel<ExactKeys<T, kHeadDim, 2>>();
+  });
+}
+
+// The same over the planes of split keys.
+template <class T>
+ScoreKernel split_exact_decode_kernel_of(int32_t head_dim, int32_t column_tiles) {
+  return of_split_head_dim<ScoreKernel>(head_dim, [=]<int kHeadDim>(HeadDim<kHeadDim>) {
+    return column_tiles == 1 ? make_exact_decode_kernel<ExactSplitKeys<T, kHeadDim, 1>>()
+                             : make_exact_decode_kernel<ExactSplitKeys<T, kHeadDim, 2>>();
   });
 }
 

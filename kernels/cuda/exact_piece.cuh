@@ -23,13 +23,18 @@ struct MergeFactors {
   float added;   // of the one that joins it
 };
 
-template <int kHeadDim, int kColumnTiles>
+// Of a class of exact_keys.cuh.
+template <class Keys>
 struct ExactDecodeShape {
+  static constexpr int kHeadDim = Keys::kHeadDim;
+  static constexpr int kColumnTiles = Keys::kColumnTiles;
   // Warps of a block that multiply: as many as registers allow. Together they have 128 KiB of keys and values
   // in flight.
   static constexpr int kWarps = kHeadDim * kColumnTiles <= 128 ? 8 : 4;
-  static constexpr int kStageBytes = kStageKeys * kHeadDim * 2;
-  static constexpr int kStages = 128 * 1024 / kWarps / static_cast<int>(std::bit_ceil(unsigned{kStageBytes}));
+  static constexpr int kValueBytes = kStageKeys * kHeadDim * 2;
+  static constexpr int kStages = 128 * 1024 / kWarps / static_cast<int>(std::bit_ceil(unsigned{kValueBytes}));
+  // Stages of keys and of values take turns.
+  static constexpr int kStageBytes = Keys::kStageBytes > kValueBytes ? Keys::kStageBytes : kValueBytes;
   using Ring = WarpRing<kStageBytes, kStages>;
   static constexpr int kColumns = 8 * kColumnTiles;
   static constexpr int kColumnFloats = kHeadDim + 4;  // keeps a warp's stores of its sums apart in the banks

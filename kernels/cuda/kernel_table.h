@@ -99,6 +99,9 @@ ValueKernel split_value_kernel_float16(Estimator estimator, int32_t head_dim, Wo
 // group.
 ScoreKernel exact_decode_kernel_bfloat16(int32_t head_dim, int32_t column_tiles);
 ScoreKernel exact_decode_kernel_float16(int32_t head_dim, int32_t column_tiles);
+// The same over the planes of split keys, for heads of 64 and 128; others are empty.
+ScoreKernel split_exact_decode_kernel_bfloat16(int32_t head_dim, int32_t column_tiles);
+ScoreKernel split_exact_decode_kernel_float16(int32_t head_dim, int32_t column_tiles);
 
 // Of the Bernoulli score stages: 1 or 2 column tiles, decode and prefill alike.
 ScoreKernel bernoulli_kernel_bfloat16(int32_t head_dim, int32_t column_tiles);

@@ -128,8 +128,12 @@ constexpr Methods::Table<CudaKernel, CudaKernelOf> kValueKernels;
 }  // namespace
 
 ScoreKernel exact_decode_kernel(const AttentionParams& p, int32_t column_tiles) {
-  return (p.dtype == DType::kBFloat16 ? exact_decode_kernel_bfloat16 : exact_decode_kernel_float16)(
-      p.head_dim, column_tiles);
+  const bool bfloat16 = p.dtype == DType::kBFloat16;
+  if (attends_exactly_by_planes(p)) {
+    return (bfloat16 ? split_exact_decode_kernel_bfloat16 : split_exact_decode_kernel_float16)(p.head_dim,
+                                                                                               column_tiles);
+  }
+  return (bfloat16 ? exact_decode_kernel_bfloat16 : exact_decode_kernel_float16)(p.head_dim, column_tiles);
 }
 
 ValueKernel dense_kernel(DType dtype, int32_t head_dim, Workers workers) {

@@ -151,19 +151,22 @@ void check_split(const AttentionParams& p, const LaunchBounds& b, const DeviceLi
     unsupported("head_dim {} has no kernel for split keys; 64 and 128 have", p.head_dim);
   if (p.method.score_stage != ScoreStage::kExact)
     unsupported("score stage {} has no kernel for split keys; use exact", name(p.method.score_stage));
+  const bool samples = row_of(p.method.estimator).samples;
+  if (!samples && p.key_pages != nullptr) {
+    refuse("split.high is set for exact attention alone, and key_pages, too; set one of them");
+  }
   const cuda::Workers workers = cuda::Workers::kBlock;
-  if (!row_of(p.method.estimator).samples || uses_value_norms(p.method) ||
-      cuda::value_kernel(p, workers).function == nullptr) {
-    unsupported("estimator {} has no kernel for split keys; iid, strat, sys and threshold have",
+  if (samples && (uses_value_norms(p.method) || cuda::value_kernel(p, workers).function == nullptr)) {
+    unsupported("estimator {} has no kernel for split keys; exact, iid, strat, sys and threshold have",
                 name(p.method.estimator));
   }
   if (b.num_queries > 0 && (b.max_queries != 1 || b.num_queries != p.batch)) {
     unsupported("{} queries of {} sequences have no kernel for split keys; each sequence must have one",
                 b.num_queries, p.batch);
   }
-  if (b.num_queries > 0 && b.any_dense && !cuda::has_exact_decode(p, limits)) {
+  if (b.num_queries > 0 && (b.any_dense || !samples) && !cuda::has_exact_decode(p, limits)) {
     unsupported(
-        "exact attention of some of {} sequences beside split keys does not fit the device's {} bytes "
+        "exact attention of some of {} sequences with split keys does not fit the device's {} bytes "
         "of shared memory a block; launch fewer sequences together",
         p.batch, limits.shared_bytes_per_block);
   }
@@ -183,7 +186,7 @@ void check_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devi
 void validate_cuda(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits) {
   check_plan(p, bounds, limits);
   if (bounds.num_queries == 0) return;
-  if (p.split.high == nullptr || bounds.any_dense) {
+  if (p.split.high == nullptr || (bounds.any_dense && !attends_exactly_by_planes(p))) {
     check_pointer(p.query, "query", 16);
     check_pointer(p.key_pages, "key_pages", 16);
   }

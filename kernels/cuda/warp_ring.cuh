@@ -10,6 +10,44 @@
 
 namespace allot::kernels::cuda {
 
+// A stage that lies in one place.
+template <int kBytes>
+struct OneSource {
+  const char* from = nullptr;
+
+  __device__ __forceinline__ int32_t bytes() const { return kBytes; }
+  // copy(offset in the stage, from, bytes) for each of its pieces.
+  template <class Copy>
+  __device__ __forceinline__ void each(const Copy& copy) const {
+    copy(0, from, kBytes);
+  }
+  // What a lane of the warp has.
+  __device__ __forceinline__ OneSource of_lane(int lane) const {
+    return {reinterpret_cast<const char*>(__shfl_sync(kFullWarp, reinterpret_cast<uint64_t>(from), lane))};
+  }
+};
+
+// One whose second piece, if it has any, lies in another place. Both are whole sixteens of bytes.
+struct TwoSources {
+  const char* first = nullptr;
+  const char* second = nullptr;
+  int32_t first_bytes = 0;
+  int32_t second_bytes = 0;
+
+  __device__ __forceinline__ int32_t bytes() const { return first_bytes + second_bytes; }
+  template <class Copy>
+  __device__ __forceinline__ void each(const Copy& copy) const {
+    copy(0, first, first_bytes);
+    if (second_bytes > 0) copy(first_bytes, second, second_bytes);
+  }
+  __device__ __forceinline__ TwoSources of_lane(int lane) const {
+    return {reinterpret_cast<const char*>(__shfl_sync(kFullWarp, reinterpret_cast<uint64_t>(first), lane)),
+            reinterpret_cast<const char*>(__shfl_sync(kFullWarp, reinterpret_cast<uint64_t>(second), lane)),
+            __shfl_sync(kFullWarp, first_bytes, lane), __shfl_sync(kFullWarp, second_bytes, lane)};
+  }
+};
+
+// kStageBytes are those of the largest stage, whole sixteens.
 template <int kStageBytes, int kStages>
 class WarpRing {
   static_assert((kStages & (kStages - 1)) == 0, "slots follow from the number of a stage by masking");
@@ -48,27 +86,35 @@ class WarpRing {
   // Starts the copies of as many stages as are free, up to number `known`. Lane i brings the source, aligned
   // to 16 bytes, of the next stage whose number is i modulo 32.
   __device__ __forceinline__ void fill(int32_t known, const char* source) {
+    fill(known, OneSource<kStageBytes>{source});
+  }
+  template <class Source>
+  __device__ __forceinline__ void fill(int32_t known, const Source& source) {
     const int32_t end = min(known, read_ + kStages);
 #if __CUDA_ARCH__ >= 900
     if (const int32_t ahead = (lane_ - filled_) & 31; ahead < end - filled_) {
       const int32_t slot = (filled_ + ahead) & (kStages - 1);
       const uint32_t barrier = barrier_address_ + 8 * slot;
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(kStageBytes)
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+                   "r"(source.bytes())
                    : "memory");
-      asm volatile(
-          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-          "[%0], [%1], %2, [%3], %4;" ::"r"(data_address_ + slot * kStageBytes),
-          "l"(source), "r"(kStageBytes), "r"(barrier), "l"(policy_)
-          : "memory");
+      source.each([&](int32_t offset, const char* from, int32_t bytes) {
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+            "[%0], [%1], %2, [%3], %4;" ::"r"(data_address_ + slot * kStageBytes + offset),
+            "l"(from), "r"(bytes), "r"(barrier), "l"(policy_)
+            : "memory");
+      });
     }
     filled_ = end;
 #else
 #pragma unroll 1
     for (; filled_ < end; ++filled_) {
       const uint32_t target = data_address_ + (filled_ & (kStages - 1)) * kStageBytes;
-      const auto from = __shfl_sync(kFullWarp, reinterpret_cast<uint64_t>(source), filled_ & 31);
-      for (int offset = lane_ * 16; offset < kStageBytes; offset += 512)
-        copy_to_shared(target + offset, from + offset);
+      source.of_lane(filled_ & 31).each([&](int32_t start, const char* from, int32_t bytes) {
+        for (int offset = lane_ * 16; offset < bytes; offset += 512)
+          copy_to_shared(target + start + offset, reinterpret_cast<uint64_t>(from) + offset);
+      });
       end_group_of_copies();
     }
 #endif

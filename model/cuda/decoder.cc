@@ -123,26 +123,27 @@ void CudaDecoder::fill_cache_at_random(cudaStream_t stream) {
 }
 
 int64_t CudaDecoder::queries_together(const PassPlan& plan) const {
+  constexpr int64_t kMost = 2048;  // that leave a kernel all its warps
+  if (plan.decode) return std::min(plan.queries, kMost);
   // Workspace of a query, mostly: 2 bytes a key and query head, as much again for statistics and sums of
   // parts, and tables of the rows that its groups have read.
   const int64_t bytes =
       int64_t{plan.max_length} * (int64_t{4} * config_.num_q_heads +
                                   (plan.rows_read == nullptr ? 0 : int64_t{16} * config_.num_kv_heads));
   constexpr int64_t kBytes = int64_t{256} << 20;
-  constexpr int64_t kMost = 2048;  // that leave a kernel all its warps
   return std::min(plan.shape.apart, std::clamp<int64_t>(kBytes / bytes, 16, kMost));
 }
 
 CudaDecoder::AttentionLaunch CudaDecoder::attention_launch(const PassPlan& plan, AttentionMode mode,
                                                            const kernels::AttentionMethod& method) const {
   const bool samples = mode != AttentionMode::kDense;
-  const bool apart = samples && plan.shape.apart > 0;
-  const kernels::LaunchBounds bounds{.num_queries = apart ? queries_together(plan) : plan.queries,
-                                     .max_queries = apart ? 1 : plan.max_queries,
+  const bool by_planes = reads_planes(plan, mode);
+  const kernels::LaunchBounds bounds{.num_queries = by_planes ? queries_together(plan) : plan.queries,
+                                     .max_queries = by_planes ? 1 : plan.max_queries,
                                      .max_length = plan.max_length,
                                      .max_budget = plan.max_budget,
                                      .any_dense = mode == AttentionMode::kMixed};
-  kernels::AttentionParams params{.batch = apart ? bounds.num_queries : plan.shape.sequences,
+  kernels::AttentionParams params{.batch = by_planes ? bounds.num_queries : plan.shape.sequences,
                                   .num_q_heads = config_.num_q_heads,
                                   .num_kv_heads = config_.num_kv_heads,
                                   .head_dim = config_.head_dim,
@@ -153,14 +154,14 @@ CudaDecoder::AttentionLaunch CudaDecoder::attention_launch(const PassPlan& plan,
                                   .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
                                   .query = qkv_.data(),
                                   .query_stride = qkv_width_,
-                                  .key_pages = sixteen_bit_keys(0),
+                                  .key_pages = sixteen_bit_keys(0, plan),
                                   .value_pages = values(0),
                                   .value_norms = value_norms(0),
                                   .out = attended_.data(),
                                   .first_head = rank_.split.rank * config_.num_q_heads,
                                   .rows_read = plan.rows_read};
   if (samples) params.method = method;
-  if (samples && splits_keys()) {
+  if (by_planes) {
     params.split = {.high = keys(0),
                     .low = low_planes(0),
                     .query = query_planes_.as<int8_t>(),
@@ -293,7 +294,7 @@ void CudaDecoder::tune(int64_t rows, cudaStream_t stream) {
 void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
                          const kernels::AttentionMethod& method, cudaStream_t stream) {
   auto [params, bounds] = attention_launch(plan, plan.modes[layer], method);
-  params.key_pages = sixteen_bit_keys(layer);
+  params.key_pages = sixteen_bit_keys(layer, plan);
   params.value_pages = values(layer);
   params.value_norms = value_norms(layer);
   params.page_table = arrays.page_table;
@@ -306,19 +307,25 @@ void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& 
     return kernels::attend_cuda(params, bounds, device_, attention_workspace(), stream);
   params.split.high = keys(layer);
   params.split.low = low_planes(layer);
-  if (plan.shape.apart == 0)
-    return kernels::attend_cuda(params, bounds, device_, attention_workspace(), stream);
+  // Every query is a sequence, as in decoding all are, or as those of prompts are taken.
+  const int64_t all = plan.decode ? plan.queries : plan.shape.apart;
+  if (!plan.decode) {
+    params.page_table = arrays.queries.page_table;
+    params.lengths = arrays.queries.lengths;
+    params.budgets = arrays.queries.budgets + layer * plan.shape.apart;
+    params.draws = arrays.queries.draws;
+  }
   const int64_t together = bounds.num_queries;
-  for (int64_t first = 0; first < plan.shape.apart; first += together) {
+  for (int64_t first = 0; first < all; first += together) {
     kernels::AttentionParams some = params;
-    some.batch = bounds.num_queries = std::min(together, plan.shape.apart - first);
+    some.batch = bounds.num_queries = std::min(together, all - first);
     some.query = qkv_.data() + first * qkv_width_ * kernels::size_of(dtype_);
     some.split.query += first * 2 * q_width_;
     some.split.query_units += first * config_.num_q_heads;
-    some.lengths = arrays.queries.lengths + first;
-    some.page_table = arrays.queries.page_table + first * plan.shape.max_pages;
-    some.budgets = arrays.queries.budgets + layer * plan.shape.apart + first;
-    some.draws = arrays.queries.draws + first;
+    some.lengths += first;
+    some.page_table += first * plan.shape.max_pages;
+    some.budgets += first;
+    some.draws += first;
     some.out = attended_.data() + first * q_width_ * kernels::size_of(dtype_);
     if (some.rows_read != nullptr) some.rows_read += first;
     kernels::attend_cuda(some, bounds, device_, attention_workspace(), stream);
@@ -353,7 +360,7 @@ void CudaDecoder::attend_densely(int32_t layer, const PassPlan& plan, const Pass
                               .max_pages = plan.shape.max_pages,
                               .num_pages = cache_shape_.num_pages,
                               .dtype = dtype_,
-                              .key_pages = sixteen_bit_keys(layer),
+                              .key_pages = sixteen_bit_keys(layer, plan),
                               .value_pages = values(layer),
                               .page_table = arrays.page_table,
                               .cum_keys = arrays.cum_keys,
@@ -394,10 +401,10 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
                             const kernels::AttentionMethod& method, cudaStream_t stream) {
   const DeviceLayerWeights& weights = weights_.layers[layer];
   int64_t rows = plan.shape.rows;
-  const bool splits = splits_keys(), samples = plan.modes[layer] != AttentionMode::kDense;
+  const bool splits = splits_keys();
   kernels::RotaryPlanes planes;
   if (splits) planes = {.high = keys(layer), .low = low_planes(layer)};
-  if (splits && samples) {
+  if (reads_planes(plan, plan.modes[layer])) {
     planes.query = query_planes_.as<int8_t>();
     planes.query_units = query_units_.as<float>();
   }
@@ -432,7 +439,8 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
                                   .page_size = cache_shape_.page_size,
                                   .slots = arrays.slots},
                                  device_, stream);
-  if (splits && plan.modes[layer] != AttentionMode::kSampled) restore_keys(layer, plan, arrays, stream);
+  if (splits && !plan.decode && plan.modes[layer] != AttentionMode::kSampled)
+    restore_keys(layer, plan, arrays, stream);
   if (plan.modes[layer] == AttentionMode::kDense && plan.max_queries > 1 && dense_prefill_ != nullptr) {
     attend_densely(layer, plan, arrays, stream);
   } else {

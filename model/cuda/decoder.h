@@ -20,9 +20,10 @@
 
 namespace allot::model::cuda {
 
-// How the sequences of a pass attend in a layer. Where keys are split, a layer in which a sequence attends
-// exactly restores the keys of those sequences first; and attention that samples takes every query of a pass
-// for a sequence of its own (PassShape::apart), which is slow for long prompts.
+// How the sequences of a pass attend in a layer. Where keys are split, decoding reads their planes; in other
+// passes a layer in which a sequence attends exactly restores the keys of those sequences first, and
+// attention that samples takes every query of a pass for a sequence of its own (PassShape::apart), which is
+// slow for long prompts.
 enum class AttentionMode {
   kDense,    // every sequence exactly
   kSampled,  // every sequence by the estimator
@@ -118,7 +119,11 @@ class CudaDecoder {
   };
   AttentionLaunch attention_launch(const PassPlan& plan, AttentionMode mode,
                                    const kernels::AttentionMethod& method) const;
-  // Queries of a launch where each is a sequence of its own.
+  // Whether attention of a mode reads the planes of split keys.
+  bool reads_planes(const PassPlan& plan, AttentionMode mode) const {
+    return splits_keys() && (plan.decode || mode != AttentionMode::kDense);
+  }
+  // Queries of a launch over split keys, each of which is a sequence.
   int64_t queries_together(const PassPlan& plan) const;
   bool splits_keys() const { return cache_shape_.keys != kernels::KeyFormat::kSixteenBits; }
   // 16-bit keys, or high planes.
@@ -128,9 +133,11 @@ class CudaDecoder {
   std::byte* values(int32_t layer) const { return keys(layer) + value_offset_; }
   // Null beside split keys.
   float* value_norms(int32_t layer) const;
-  // What kernels of 16-bit keys read: the layer's, or those that restore_keys() has left.
-  const std::byte* sixteen_bit_keys(int32_t layer) const {
-    return splits_keys() ? restored_keys_.data() : keys(layer);
+  // What kernels of 16-bit keys read: the layer's, or those that restore_keys() has left; null where planes
+  // are read instead.
+  const std::byte* sixteen_bit_keys(int32_t layer, const PassPlan& plan) const {
+    if (!splits_keys()) return keys(layer);
+    return plan.decode ? nullptr : restored_keys_.data();
   }
   void restore_keys(int32_t layer, const PassPlan& plan, const PassArrays& arrays, cudaStream_t stream) const;
   struct NormStep {

@@ -137,7 +137,7 @@ AttentionParams CudaLaunch::device_params() const {
                .low = split_low_ ? static_cast<const int8_t*>(split_low_->data()) : nullptr,
                .query = static_cast<const int8_t*>(split_query_->data()),
                .query_units = static_cast<const float*>(split_query_units_->data())};
-    if (!bounds.any_dense) p.query = p.key_pages = nullptr;  // not read
+    if (!bounds.any_dense || host_.key_pages == nullptr) p.query = p.key_pages = nullptr;  // not read
   }
   p.rows_read = rows_read_ ? static_cast<int64_t*>(rows_read_->data()) : nullptr;
   return p;
@@ -145,7 +145,7 @@ AttentionParams CudaLaunch::device_params() const {
 
 void CudaLaunch::upload() {
   query_->upload(host_.query, stream_);
-  key_pages_->upload(host_.key_pages, stream_);
+  if (host_.key_pages != nullptr) key_pages_->upload(host_.key_pages, stream_);
   value_pages_->upload(host_.value_pages, stream_);
   if (value_norms_) value_norms_->upload(host_.value_norms, stream_);
   page_table_->upload(host_.page_table, stream_);

@@ -35,10 +35,10 @@ ValueKernel kernel_of(const EmulatedLaunch& launch) {
       fmt::format("no value kernel of head_dim {} is compiled for the host", launch.head_dim));
 }
 
-template <class T, int kHeadDim>
+template <template <class, int, int> class Keys, class T, int kHeadDim>
 void (*exact_decode_kernel_of(int column_tiles))(Args) {
-  return column_tiles == 1 ? cuda::exact_decode_kernel<T, kHeadDim, 1>
-                           : cuda::exact_decode_kernel<T, kHeadDim, 2>;
+  return column_tiles == 1 ? cuda::exact_decode_kernel<Keys<T, kHeadDim, 1>>
+                           : cuda::exact_decode_kernel<Keys<T, kHeadDim, 2>>;
 }
 
 void run(void (*kernel)(Args), const Args& args, const emulation::Index& grid, int threads,
@@ -68,13 +68,20 @@ void run_emulated_values(const EmulatedLaunch& launch) {
 }
 
 void run_emulated_exact_decode(const EmulatedLaunch& launch) {
+  using cuda::ExactKeys, cuda::ExactSplitKeys;
   void (*kernel)(Args) = nullptr;
-  if (launch.dtype == DType::kFloat16 && launch.head_dim == 64)
-    kernel = exact_decode_kernel_of<__half, 64>(launch.exact_column_tiles);
-  if (launch.dtype == DType::kFloat16 && launch.head_dim == 96)
-    kernel = exact_decode_kernel_of<__half, 96>(launch.exact_column_tiles);
-  if (launch.dtype == DType::kBFloat16 && launch.head_dim == 64)
-    kernel = exact_decode_kernel_of<__nv_bfloat16, 64>(launch.exact_column_tiles);
+  const int tiles = launch.exact_column_tiles;
+  const bool half = launch.dtype == DType::kFloat16;
+  if (attends_exactly_by_planes(static_cast<const Args*>(launch.args)->p)) {
+    if (launch.head_dim == 64)
+      kernel = half ? exact_decode_kernel_of<ExactSplitKeys, __half, 64>(tiles)
+                    : exact_decode_kernel_of<ExactSplitKeys, __nv_bfloat16, 64>(tiles);
+    if (half && launch.head_dim == 128) kernel = exact_decode_kernel_of<ExactSplitKeys, __half, 128>(tiles);
+  } else {
+    if (half && launch.head_dim == 64) kernel = exact_decode_kernel_of<ExactKeys, __half, 64>(tiles);
+    if (half && launch.head_dim == 96) kernel = exact_decode_kernel_of<ExactKeys, __half, 96>(tiles);
+    if (!half && launch.head_dim == 64) kernel = exact_decode_kernel_of<ExactKeys, __nv_bfloat16, 64>(tiles);
+  }
   if (kernel == nullptr) {
     throw InvalidArgument(
         fmt::format("no exact decode kernel of head_dim {} is compiled for the host", launch.head_dim));

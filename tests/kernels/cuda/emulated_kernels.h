@@ -28,7 +28,8 @@ struct EmulatedLaunch {
 
 // Of float16 with head_dim 64 and 96, and bfloat16 with 64; throws InvalidArgument for others.
 void run_emulated_values(const EmulatedLaunch& launch);
-// Of the same shapes, on a device with three multiprocessors.
+// Of the same shapes, over split keys of float16 with head_dim 128 instead of 96; on a device with three
+// multiprocessors.
 void run_emulated_exact_decode(const EmulatedLaunch& launch);
 // For estimators that share out a query's rows among its groups; runs before the values.
 void run_emulated_pools(const EmulatedLaunch& launch);

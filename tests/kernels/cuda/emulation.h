@@ -234,6 +234,30 @@ void emulated_multiply_accumulate(float (&acc)[4], const uint4& a, uint32_t b0, 
   }
 }
 
+// multiply_accumulate_bytes of the same header.
+inline void emulated_multiply_accumulate_bytes(int32_t (&acc)[4], const uint4& a, uint32_t b0, uint32_t b1) {
+  struct Pair {
+    uint32_t first, second;
+  };
+  Pair rows[2][32], columns[32];
+  const auto gather = [](Pair(&all)[32], uint32_t first, uint32_t second) {
+    std::memcpy(all, emulation::Blocks::exchange(Pair{first, second}), sizeof(all));
+  };
+  gather(rows[0], a.x, a.z);
+  gather(rows[1], a.y, a.w);
+  gather(columns, b0, b1);
+  const auto element = [](const Pair& pair, int k) {
+    return int32_t{static_cast<int8_t>((k < 16 ? pair.first : pair.second) >> k % 4 * 8)};
+  };
+  const int g = emulation::lane() / 4;
+  const int t = emulation::lane() % 4;
+  for (int i = 0; i < 4; ++i) {
+    const int column = 2 * t + i % 2;
+    for (int k = 0; k < 32; ++k)
+      acc[i] += element(rows[i / 2][4 * g + k % 16 / 4], k) * element(columns[4 * column + k % 16 / 4], k);
+  }
+}
+
 template <class T>
 T __shfl_sync(unsigned, T value, int from, int width = 32) {
   const int lane = emulation::lane();

@@ -2,7 +2,10 @@
 // without one.
 #include <spdlog/fmt/fmt.h>
 
+#include <cmath>
+
 #include "device.h"
+#include "kernels/reference.h"
 #include "oracle.h"
 
 namespace allot::kernels {
@@ -103,6 +106,90 @@ TEST_F(CudaExactDecode, OfASpanIsTheSameWholeAndInParts) {
     EXPECT_EQ(rows_of(batch, together, static_cast<int64_t>(b)), by_parts) << compared[b] << " keys";
     testing::expect_near_plain(testing::compare(alone.params, by_parts), 0,
                                fmt::format("{} keys", compared[b]));
+  }
+}
+
+// Over both planes of split keys: errors are those of a plain program that has the 16-bit keys, so that what
+// splitting leaves of a key, and the whole numbers that scores are made of, cost nothing that is seen.
+TEST_F(CudaExactDecode, OverSplitKeysFollowsTheReferenceOfSixteenBitKeys) {
+  struct Shape {
+    DType dtype;
+    int32_t head_dim, heads, kv_heads;
+    double deviation;
+  };
+  for (const Shape& shape : {Shape{DType::kFloat16, 64, 6, 2, 1.5}, Shape{DType::kBFloat16, 64, 7, 1, 4},
+                             Shape{DType::kFloat16, 128, 4, 1, 1.5}, Shape{DType::kFloat16, 128, 11, 1, 1.5},
+                             Shape{DType::kBFloat16, 64, 13, 1, 1.5}}) {
+    LaunchSpec spec =
+        launch_spec({{1, 1}, {1, 15}, {1, 16}, {1, 17}, {1, 130}, {1, 768}, {1, 769}, {1, 2600}});
+    spec.dtype = shape.dtype;
+    spec.head_dim = shape.head_dim;
+    spec.num_q_heads = shape.heads;
+    spec.num_kv_heads = shape.kv_heads;
+    spec.score_deviation = shape.deviation;
+    spec.page_size = shape.heads == 6 ? 48 : 16;
+    Launch launch(spec);
+    const AttentionParams sixteen_bits = launch.params;
+    launch.split_keys();
+    launch.params.key_pages = nullptr;
+    const std::vector<double> out = testing::run_on_device(launch);
+    const std::string where = fmt::format("{} head_dim {} heads {}/{}", name(spec.dtype), spec.head_dim,
+                                          spec.num_q_heads, spec.num_kv_heads);
+    testing::expect_near_plain(testing::compare(sixteen_bits, out), 0, where);
+  }
+}
+
+// Without a low plane scores are those of 8 bits: near the reference of the same plane, and not near exact
+// ones.
+TEST_F(CudaExactDecode, OverTheHighPlaneFollowsTheReferenceOfThatPlane) {
+  Launch launch(launch_spec({{1, 17}, {1, 300}, {1, 1600}}));
+  const AttentionParams sixteen_bits = launch.params;
+  launch.split_keys(false);
+  launch.params.key_pages = nullptr;
+  const std::vector<double> out = testing::run_on_device(launch), by_plane = reference::attend(launch.params);
+  double squared_error = 0;
+  for (size_t i = 0; i < out.size(); ++i) squared_error += std::pow(out[i] - by_plane[i], 2);
+  const testing::Comparison exact = testing::compare(sixteen_bits, out);
+  EXPECT_LT(squared_error, 4 * exact.plain_squared_error);
+  EXPECT_GT(exact.squared_error, 9 * exact.plain_squared_error);
+}
+
+// Among sequences that sample and in spans or parts: the same bits as alone.
+TEST_F(CudaExactDecode, OverSplitKeysIsTheSameWhateverSharesTheLaunch) {
+  const std::vector<testing::Sequence> sequences = {{1, 2100}, {1, 70, 8}, {1, 900}, {1, 300, 0}, {1, 4100}};
+  const size_t more = testing::device_repeats(100);
+  for (const bool with_low_plane : {true, false}) {
+    for (const Estimator estimator : {Estimator::kExact, Estimator::kSys, Estimator::kThreshold}) {
+      LaunchSpec spec = launch_spec(sequences);
+      spec.estimator = estimator;
+      spec.score_deviation = 0.05;
+      for (size_t b = 0; b < more && estimator == Estimator::kExact; ++b) spec.sequences.push_back({1, 5000});
+      Launch batch(spec);
+      batch.split_keys(with_low_plane);
+      batch.params.key_pages = nullptr;
+      const std::vector<double> together = testing::run_on_device(batch);
+      for (const int64_t b : {0, 2, 4}) {
+        LaunchSpec alone_spec = launch_spec({sequences[static_cast<size_t>(b)]});
+        Launch alone(alone_spec);
+        alone.copy_sequence(batch, b, 0);
+        alone.split_keys(with_low_plane);
+        alone.params.key_pages = nullptr;
+        EXPECT_EQ(rows_of(batch, together, b), testing::run_on_device(alone))
+            << "sequence " << b << " under " << name(estimator) << (with_low_plane ? "" : ", high plane");
+      }
+    }
+  }
+}
+
+TEST_F(CudaExactDecode, OverSplitKeysIsNoNumberWhereAKeyIsNone) {
+  Launch launch(launch_spec({{1, 100}, {1, 100}}));
+  launch.set_key(1, 1, 77, 3, NAN);
+  launch.split_keys();
+  launch.params.key_pages = nullptr;
+  const std::vector<double> out = testing::run_on_device(launch);
+  for (int64_t row = 0; row < 12; ++row) {
+    for (int64_t i = 0; i < 64; ++i)
+      ASSERT_EQ(std::isnan(out[static_cast<size_t>(row * 64 + i)]), row >= 9) << "row " << row;
   }
 }
 

@@ -263,7 +263,8 @@ TEST(CudaPlan, OfSplitKeysFitsEveryGpuAndHasRoomForTheSumsOfWeights) {
   }
 }
 
-TEST(CudaPlan, OfSplitKeysLeavesDenseSequencesToTheKernelOfSixteenBitKeys) {
+// To the one of 16-bit keys where there are such, which has smaller stages.
+TEST(CudaPlan, OfSplitKeysLeavesDenseSequencesToAKernelOfExactDecoding) {
   const int8_t plane = 0;
   const int32_t budget = 0;  // only whether there are some matters
   for (const int32_t group : {1, 4, 8, 9, 16}) {
@@ -273,11 +274,14 @@ TEST(CudaPlan, OfSplitKeysLeavesDenseSequencesToTheKernelOfSixteenBitKeys) {
     bounds.any_dense = true;
     const Plan without = make_plan(p, bounds, kDevices[0]);
     p.split = {.high = &plane, .low = &plane};
-    const Plan plan = make_plan(p, bounds, kDevices[0]);
-    EXPECT_GE(plan.exact_decode.warps, 1) << group;
-    EXPECT_EQ(plan.exact_decode.column_tiles, without.exact_decode.column_tiles) << group;
-    EXPECT_EQ(plan.exact_decode.shared_bytes, without.exact_decode.shared_bytes) << group;
-    EXPECT_FALSE(plan.dense_left) << group;
+    for (const bool by_planes : {false, true}) {
+      p.key_pages = by_planes ? nullptr : &plane;
+      const Plan plan = make_plan(p, bounds, kDevices[0]);
+      EXPECT_GE(plan.exact_decode.warps, 1) << group;
+      EXPECT_EQ(plan.exact_decode.column_tiles, without.exact_decode.column_tiles) << group;
+      EXPECT_EQ(plan.exact_decode.shared_bytes > without.exact_decode.shared_bytes, by_planes) << group;
+      EXPECT_FALSE(plan.dense_left) << group;
+    }
   }
 }
 

@@ -420,7 +420,7 @@ TEST_F(ValidateSplitKeys, HaveKernelsInDecodeForHeadsOf64And128) {
   for (const int32_t head_dim : {64, 128}) {
     for (int32_t group = 1; group <= 16; ++group) {
       for (const Estimator estimator :
-           {Estimator::kIid, Estimator::kStrat, Estimator::kSys, Estimator::kThreshold}) {
+           {Estimator::kExact, Estimator::kIid, Estimator::kStrat, Estimator::kSys, Estimator::kThreshold}) {
         params_.head_dim = head_dim;
         params_.num_q_heads = 8 * group;
         params_.query_stride = int64_t{8} * group * head_dim;
@@ -437,11 +437,10 @@ TEST_F(ValidateSplitKeys, HaveNoKernelElsewhere) {
   expect_unsupported({"head_dim 96", "64 and 128"});
   params_.head_dim = 128;
   params_.query_stride = 4096;
-  for (const Estimator estimator :
-       {Estimator::kExact, Estimator::kProp, Estimator::kJoint, Estimator::kTopk}) {
+  for (const Estimator estimator : {Estimator::kProp, Estimator::kJoint, Estimator::kTopk}) {
     params_.method.estimator = estimator;
     if (estimator == Estimator::kJoint) params_.value_norms = address<const float>(0xE0010);
-    expect_unsupported({std::string(name(estimator)), "iid, strat, sys and threshold"});
+    expect_unsupported({std::string(name(estimator)), "exact, iid, strat, sys and threshold"});
   }
   params_.method.estimator = Estimator::kSys;
   params_.method.score_stage = ScoreStage::kBernoulli;
@@ -452,15 +451,18 @@ TEST_F(ValidateSplitKeys, HaveNoKernelElsewhere) {
   expect_unsupported({"6 queries of 6 sequences"});
 }
 
-TEST_F(ValidateSplitKeys, NeedSixteenBitKeysAndQueriesForSequencesThatAttendExactly) {
+TEST_F(ValidateSplitKeys, ServeSequencesThatAttendExactlyUnlessThereAreSixteenBitKeys) {
   bounds_.any_dense = true;
+  EXPECT_EQ(outcome().message, "accepted");
+  params_.key_pages = address<const void>(0x20010);
   expect_invalid({"query", "null"});
   params_.query = address<const void>(0x10010);
-  expect_invalid({"key_pages", "null"});
+  EXPECT_EQ(outcome().message, "accepted");
   params_.key_pages = address<const void>(0x20008);
   expect_invalid({"key_pages", "0x20008", "16"});
   params_.key_pages = address<const void>(0x20010);
-  EXPECT_EQ(outcome().message, "accepted");
+  params_.method.estimator = Estimator::kExact;
+  expect_invalid({"key_pages", "split.high"});
 }
 
 TEST_F(ValidateSplitKeys, BesideExactAttentionNeedRoomForItsIndexOfSequences) {
