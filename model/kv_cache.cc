@@ -47,7 +47,7 @@ int64_t kv_bytes_per_token(const KvCacheShape& shape) {
   block.page_size = kernels::kSplitBlockKeys;
   block.num_pages = 1;
   const int64_t vector = shape.head_dim * int64_t{kernels::size_of(shape.dtype)};
-  const int64_t norms = split ? 0 : shape.num_kv_heads * int64_t{sizeof(float)};
+  const int64_t norms = shape.num_kv_heads * int64_t{sizeof(float)};
   const int64_t of_layer =
       layer_key_bytes(block).all() / kernels::kSplitBlockKeys + shape.num_kv_heads * vector + norms;
   return of_layer * shape.num_layers + (split ? shape.num_kv_heads * vector : 0);

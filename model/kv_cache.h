@@ -94,8 +94,8 @@ constexpr int64_t layer_value_bytes(const KvCacheShape& shape) {
   return layer_vectors(shape) * shape.head_dim * kernels::size_of(shape.dtype);
 }
 
-// Bytes that the cache takes for one token: keys and values in all layers, and beside 16-bit keys the norms
-// of the values, beside split ones a 16-bit copy of the keys of one layer, for kernels that read such.
+// Bytes that the cache takes for one token: keys and values in all layers, the norms of the values, and
+// beside split keys a 16-bit copy of the keys of one layer, for kernels that read such.
 int64_t kv_bytes_per_token(const KvCacheShape& shape);
 
 // The cache of an engine: options.cache_tokens or, when that is 0, enough for every slot to reach the model's

@@ -34,9 +34,10 @@ int run_bench_attention(std::span<const std::string> arguments) {
   set.text("shapes", &shapes, "NAME,...", "shapes to measure, by the names in the table; all without it");
   set.text("estimators", &estimators, "NAME,...", "estimators to measure; all without it");
   set.suggest("estimators", kernels::estimator_names(true));
-  set.text(
-      "keys", &keys, "FORMAT,...",
-      fmt::format("keys of allot's sampling kernels: {}; a row for each", kernels::kKeyFormatsHelp).c_str());
+  set.text("keys", &keys, "FORMAT,...",
+           fmt::format("keys of allot's kernels: {}; a row for each, but for exact attention over one plane",
+                       kernels::kKeyFormatsHelp)
+               .c_str());
   set.choice("layout", &layout, {"paged", "contiguous", "both"},
              "cache of allot's kernels: shuffled pages, one page a sequence, or a row for each");
   set.integer("page-size", &workload.page_size, 16, 1 << 20, "TOKENS", "tokens of a page, a multiple of 16");

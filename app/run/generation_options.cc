@@ -34,7 +34,8 @@ std::string defaults(const std::string& task, Value evaluation::Generation::*fie
 void declare_keys_option(OptionSet* set, std::string* keys) {
   set->choice("keys", keys, kernels::key_format_names(),
               fmt::format("keys of the KV cache: {}; the last two on a CUDA device alone, with {}",
-                          kernels::kKeyFormatsHelp, "iid, strat, sys or threshold")
+                          kernels::kKeyFormatsHelp,
+                          "exact attention, iid, strat, sys, threshold, joint, pooled or level")
                   .c_str());
 }
 

@@ -45,8 +45,10 @@ class ExactKeys {
     });
   }
 
-  // Scores of a stage's keys, before scale(): those with n = 0 and 1 of TileScores.
-  __device__ __forceinline__ void multiply(uint32_t stage, TileScores<kColumnTiles>& scores) const {
+  // Scores of the keys of a stage from that source, before scale(): those with n = 0 and 1 of TileScores. All
+  // lanes of the warp call together; lane `holder` has the source.
+  __device__ __forceinline__ void multiply(uint32_t stage, const Source& /*source*/, int /*holder*/,
+                                           TileScores<kColumnTiles>& scores) const {
     queries_.multiply(stage, 0, scores);
     queries_.multiply(stage + 8 * kHeadDim * 2, 1, scores);
   }
@@ -65,6 +67,9 @@ template <class T, int kDim, int kTiles>
 class ExactSplitKeys {
   static_assert(kStageKeys == kSplitBlockKeys);
   static constexpr int kBlockBytes = static_cast<int>(split_block_bytes(kDim));
+  // Of the low planes in a stage. A block is 64 bytes more than whole lines of 128 bytes.
+  static constexpr int kLowOffset = kBlockBytes + 64;
+  static_assert(kLowOffset % 128 == 0);
   static constexpr int kLowBytes = kStageKeys * kDim;
   static constexpr int kChunks = kDim / 64;  // of 64 bytes: two steps of the product
 
@@ -72,7 +77,7 @@ class ExactSplitKeys {
   using Element = T;
   static constexpr int kHeadDim = kDim;
   static constexpr int kColumnTiles = kTiles;
-  static constexpr int kStageBytes = kBlockBytes + kLowBytes;
+  static constexpr int kStageBytes = kLowOffset + kLowBytes;
   using Source = TwoSources;
 
   __device__ __forceinline__ ExactSplitKeys(const Args& args, int lane)
@@ -82,11 +87,11 @@ class ExactSplitKeys {
     const bool has_low = args.p.split.low != nullptr;
     return {static_cast<const char*>(args.p.split.high) + int64_t{row / kStageKeys} * kBlockBytes,
             reinterpret_cast<const char*>(args.p.split.low) + (has_low ? int64_t{row} * kDim : 0),
-            kBlockBytes, has_low ? kLowBytes : 0};
+            kBlockBytes, has_low ? kLowBytes : 0, kLowOffset};
   }
   static __device__ __forceinline__ Source values(const Args& args, uint32_t row) {
     return {static_cast<const char*>(args.p.value_pages) + int64_t{row} * (kDim * 2), nullptr,
-            kStageKeys * kDim * 2, 0};
+            kStageKeys * kDim * 2, 0, 0};
   }
 
   template <class Place>
@@ -108,17 +113,19 @@ class ExactSplitKeys {
     }
   }
 
-  __device__ __forceinline__ void multiply(uint32_t stage, TileScores<kColumnTiles>& scores) const {
+  __device__ __forceinline__ void multiply(uint32_t stage, const Source& source, int holder,
+                                           TileScores<kColumnTiles>& scores) const {
+    const uint32_t block = stage + static_cast<uint32_t>(__shfl_sync(kFullWarp, source.lead(), holder));
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
-      const uint32_t key = stage + (8 * n + lane_ / 4) * kDim + lane_ % 4 * 16;
+      const uint32_t key = (8 * n + lane_ / 4) * kDim + lane_ % 4 * 16;
       // Of the high planes of queries in the first two, of the low ones in the others.
       int32_t by_high[kColumnTiles][4] = {};
       int32_t by_low[kColumnTiles][4] = {};
-      add_products(key, by_high);
-      if (has_low_) add_products(key + kBlockBytes, by_low);
+      add_products(block + key, by_high);
+      if (has_low_) add_products(stage + kLowOffset + key, by_low);
       const uint2 units =
-          load_shared_pair(stage + static_cast<uint32_t>(split_unit_offset(kDim, 8 * n + lane_ % 4 * 2)));
+          load_shared_pair(block + static_cast<uint32_t>(split_unit_offset(kDim, 8 * n + lane_ % 4 * 2)));
 #pragma unroll
       for (int r = 0; r < kColumnTiles; ++r) {
 #pragma unroll

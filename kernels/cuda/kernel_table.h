@@ -90,7 +90,7 @@ ScoreKernel score_kernel_bfloat16(int32_t head_dim, int32_t column_tiles, ScoreU
 ScoreKernel score_kernel_float16(int32_t head_dim, int32_t column_tiles, ScoreUse use);
 
 // Of split keys, in decode: 4 * head_tiles query heads, 1, 2 or 4 tiles. Heads of 64 and 128; of the value
-// kernels with a low plane, those of iid, strat, sys and threshold. Others are empty.
+// kernels with a low plane, those of iid, strat, sys, threshold, joint, pooled and level. Others are empty.
 ScoreKernel split_score_kernel(int32_t head_dim, int32_t head_tiles);
 ValueKernel split_value_kernel_bfloat16(Estimator estimator, int32_t head_dim, Workers workers);
 ValueKernel split_value_kernel_float16(Estimator estimator, int32_t head_dim, Workers workers);

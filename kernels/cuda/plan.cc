@@ -215,11 +215,14 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   // Depends on the budgets alone: dense sequences have a kernel of their own.
   const int64_t most_samples = rows_of_group(p.method.unit, bounds.max_budget, group);  // of all heads
   const bool small = row_of(p.method.estimator).samples && most_samples <= int64_t{kWarpRowBudget} * group;
+  // The score kernel of split keys leaves no sums of norms.
+  const bool must_hold = p.split.high != nullptr && uses_value_norms(p.method);
   if (scope == Scope::kHead) {
     plan.workers = small && shared_of(kWarp) <= kModestShared ? kWarp : kBlock;
   } else if (scope == Scope::kLayer) {  // tau has been found by another kernel, from sizes to the same bit
     plan.workers = !small ? kBlock : bounds.max_length > kWarpGroupKeys ? kFourWarps : kWarp;
-  } else if (small) {
+  } else if (small && !(must_hold && bounds.max_length > kWarpGroupKeys &&
+                        shared_of(kFourWarpsThatHold) > kHeldShared)) {
     plan.workers = plan.row_tiles <= kShortTiles                  ? kWarpOfShortRow
                    : bounds.max_length <= kWarpGroupKeys          ? kWarpThatHolds
                    : shared_of(kFourWarpsThatHold) <= kHeldShared ? kFourWarpsThatHold

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/head_dims.h"
+#include "kernels/methods/shared/value_kernel.cuh"
 #include "kernels/methods/targets/value_kernel.cuh"
 #include "kernels/methods/threshold/value_kernel.cuh"
 
@@ -16,6 +17,10 @@ ValueKernel split_value_kernel_of(Estimator estimator, Workers workers) {
       return value_kernel_of<TargetSelection, T, kHeadDim, true>(workers);
     case Estimator::kThreshold:
       return value_kernel_of<ThresholdSelection, T, kHeadDim, true>(workers);
+    case Estimator::kJoint:
+    case Estimator::kPooled:
+    case Estimator::kLevel:
+      return shared_kernel<T, kHeadDim, true>(workers);
     default:
       return {};
   }

@@ -156,9 +156,17 @@ void check_split(const AttentionParams& p, const LaunchBounds& b, const DeviceLi
     refuse("split.high is set for exact attention alone, and key_pages, too; set one of them");
   }
   const cuda::Workers workers = cuda::Workers::kBlock;
-  if (samples && (uses_value_norms(p.method) || cuda::value_kernel(p, workers).function == nullptr)) {
-    unsupported("estimator {} has no kernel for split keys; exact, iid, strat, sys and threshold have",
-                name(p.method.estimator));
+  if (samples && cuda::value_kernel(p, workers).function == nullptr) {
+    unsupported(
+        "estimator {} has no kernel for split keys; exact, iid, strat, sys, threshold, joint, pooled and "
+        "level have",
+        name(p.method.estimator));
+  }
+  if (uses_value_norms(p.method) && limits.compute_capability < 90) {
+    unsupported(
+        "norms of values have no kernel for split keys before compute capability 9.0, the device has {}.{}; "
+        "use 16-bit keys or value-norms 0",
+        limits.compute_capability / 10, limits.compute_capability % 10);
   }
   if (b.num_queries > 0 && (b.max_queries != 1 || b.num_queries != p.batch)) {
     unsupported("{} queries of {} sequences have no kernel for split keys; each sequence must have one",
@@ -179,6 +187,12 @@ void check_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devi
   check_bounds(p, bounds);
   check_estimation(p);
   check_split(p, bounds, limits);
+  if (p.split.high != nullptr && cuda::make_plan(p, bounds, limits).norm_stats) {
+    unsupported(
+        "the norms of up to {} values beside split keys do not fit the device's {} bytes of shared memory a "
+        "block; use 16-bit keys or value-norms 0",
+        bounds.max_length, limits.shared_bytes_per_block);
+  }
 }
 
 }  // namespace

@@ -27,23 +27,38 @@ struct OneSource {
   }
 };
 
-// One whose second piece, if it has any, lies in another place. Both are whole sixteens of bytes.
+// One whose second piece, if it has any, lies in another place and comes to lie at second_offset, where there
+// are 64 bytes more before it than the first piece has. Both are whole sixteens of bytes. Offset 0: there is
+// only the first one.
 struct TwoSources {
   const char* first = nullptr;
   const char* second = nullptr;
   int32_t first_bytes = 0;
   int32_t second_bytes = 0;
+  int32_t second_offset = 0;
 
-  __device__ __forceinline__ int32_t bytes() const { return first_bytes + second_bytes; }
+  // Where the first piece begins: before a second one in the same half of a line of 128 bytes as where it
+  // comes from.
+  __device__ __forceinline__ int32_t lead() const {
+#ifdef ALLOT_NO_LEAD
+    return 0;
+#else
+    return second_offset == 0 ? 0 : static_cast<int32_t>(reinterpret_cast<uint64_t>(first) & 64);
+#endif
+  }
+  __device__ __forceinline__ int32_t bytes() const {
+    return first_bytes + second_bytes;
+  }
   template <class Copy>
   __device__ __forceinline__ void each(const Copy& copy) const {
-    copy(0, first, first_bytes);
-    if (second_bytes > 0) copy(first_bytes, second, second_bytes);
+    copy(lead(), first, first_bytes);
+    if (second_bytes > 0) copy(second_offset, second, second_bytes);
   }
   __device__ __forceinline__ TwoSources of_lane(int lane) const {
     return {reinterpret_cast<const char*>(__shfl_sync(kFullWarp, reinterpret_cast<uint64_t>(first), lane)),
             reinterpret_cast<const char*>(__shfl_sync(kFullWarp, reinterpret_cast<uint64_t>(second), lane)),
-            __shfl_sync(kFullWarp, first_bytes, lane), __shfl_sync(kFullWarp, second_bytes, lane)};
+            __shfl_sync(kFullWarp, first_bytes, lane), __shfl_sync(kFullWarp, second_bytes, lane),
+            __shfl_sync(kFullWarp, second_offset, lane)};
   }
 };
 
@@ -53,7 +68,10 @@ class WarpRing {
   static_assert((kStages & (kStages - 1)) == 0, "slots follow from the number of a stage by masking");
 
  public:
-  static constexpr int kBytes = kStageBytes * kStages;
+  // From a stage to the next: copies to places that lie in a line of 128 bytes as their source does are
+  // faster.
+  static constexpr int kSlotBytes = (kStageBytes + 127) / 128 * 128;
+  static constexpr int kBytes = kSlotBytes * kStages;
   static constexpr int kBarrierBytes = 8 * kStages;
 
   // `data` is kBytes of shared memory aligned to 128, `barriers` kBarrierBytes aligned to 8. What the copies
@@ -101,7 +119,7 @@ class WarpRing {
       source.each([&](int32_t offset, const char* from, int32_t bytes) {
         asm volatile(
             "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-            "[%0], [%1], %2, [%3], %4;" ::"r"(data_address_ + slot * kStageBytes + offset),
+            "[%0], [%1], %2, [%3], %4;" ::"r"(data_address_ + slot * kSlotBytes + offset),
             "l"(from), "r"(bytes), "r"(barrier), "l"(policy_)
             : "memory");
       });
@@ -110,7 +128,7 @@ class WarpRing {
 #else
 #pragma unroll 1
     for (; filled_ < end; ++filled_) {
-      const uint32_t target = data_address_ + (filled_ & (kStages - 1)) * kStageBytes;
+      const uint32_t target = data_address_ + (filled_ & (kStages - 1)) * kSlotBytes;
       source.of_lane(filled_ & 31).each([&](int32_t start, const char* from, int32_t bytes) {
         for (int offset = lane_ * 16; offset < bytes; offset += 512)
           copy_to_shared(target + start + offset, reinterpret_cast<uint64_t>(from) + offset);
@@ -134,7 +152,7 @@ class WarpRing {
     }
     __syncwarp();
 #endif
-    return data_address_ + slot * kStageBytes;
+    return data_address_ + slot * kSlotBytes;
   }
 
   // Gives the stage returned by wait() back; the next fill may overwrite it.

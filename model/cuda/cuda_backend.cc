@@ -498,7 +498,6 @@ void check_attention(const ModelConfig& config, const EngineOptions& options,
                                   .draws = reinterpret_cast<const kernels::SequenceDraws*>(nowhere)};
   if (options.keys != kernels::KeyFormat::kSixteenBits) {
     const auto* const plane = reinterpret_cast<const int8_t*>(nowhere);
-    params.value_norms = nullptr;
     params.split = {.high = nowhere,
                     .low = options.keys == kernels::KeyFormat::kSplit ? plane : nullptr,
                     .query = plane,

@@ -84,10 +84,8 @@ void CudaDecoder::make_cache(const KvCacheShape& shape) {
   value_offset_ = layer_key_bytes(shape).all();
   cache_layer_bytes_ = value_offset_ + layer_value_bytes(shape);
   cache_ = DeviceBuffer(shape.num_layers * cache_layer_bytes_);
-  if (!splits_keys()) {
-    norms_ = DeviceBuffer(shape.num_layers * layer_vectors(shape) * int64_t{sizeof(float)});
-    return;
-  }
+  norms_ = DeviceBuffer(shape.num_layers * layer_vectors(shape) * int64_t{sizeof(float)});
+  if (!splits_keys()) return;
   restored_keys_ = DeviceBuffer(layer_value_bytes(shape));
   query_planes_ = DeviceBuffer(limits_.rows * 2 * q_width_);
   query_units_ = DeviceBuffer(limits_.rows * config_.num_q_heads * int64_t{sizeof(float)});
@@ -99,7 +97,7 @@ int8_t* CudaDecoder::low_planes(int32_t layer) const {
 }
 
 float* CudaDecoder::value_norms(int32_t layer) const {
-  return splits_keys() ? nullptr : norms_.as<float>() + layer_vectors(cache_shape_) * layer;
+  return norms_.as<float>() + layer_vectors(cache_shape_) * layer;
 }
 
 void CudaDecoder::fill_cache_at_random(cudaStream_t stream) {
@@ -116,14 +114,13 @@ void CudaDecoder::fill_cache_at_random(cudaStream_t stream) {
                       static_cast<size_t>(layer_vectors(cache_shape_) / kernels::kSplitBlockKeys), stream),
                   "cudaMemset2DAsync");
     }
-    return;
   }
   // Some length for every value, 0.75.
   cuda::check(cudaMemsetAsync(norms_.data(), 0x3F, norms_.size(), stream), "cudaMemsetAsync");
 }
 
 int64_t CudaDecoder::queries_together(const PassPlan& plan) const {
-  constexpr int64_t kMost = 2048;  // that leave a kernel all its warps
+  constexpr int64_t kMost = 1920;  // that leave a kernel all its warps
   if (plan.decode) return std::min(plan.queries, kMost);
   // Workspace of a query, mostly: 2 bytes a key and query head, as much again for statistics and sums of
   // parts, and tables of the rows that its groups have read.

@@ -131,7 +131,6 @@ class CudaDecoder {
   // Null where keys have none.
   int8_t* low_planes(int32_t layer) const;
   std::byte* values(int32_t layer) const { return keys(layer) + value_offset_; }
-  // Null beside split keys.
   float* value_norms(int32_t layer) const;
   // What kernels of 16-bit keys read: the layer's, or those that restore_keys() has left; null where planes
   // are read instead.

@@ -73,11 +73,11 @@ ModelConfig model_of_heads_of_64() {
 
 TEST(PlanCache, CountsTheBytesOfSplitKeysAndOfTheCopyOfALayer) {
   using kernels::KeyFormat;
-  // Of a head in a layer 128 bytes of values; of keys 128, 64 and 64 with a unit of 4, or 64 with a unit;
-  // with 16-bit keys a norm of 4.
+  // Of a head in a layer 128 bytes of values and a norm of 4; of keys 128, 64 and 64 with a unit of 4, or 64
+  // with a unit.
   for (const auto& [keys, bytes] : {std::pair{KeyFormat::kSixteenBits, 6 * (128 + 128 + 4)},
-                                    std::pair{KeyFormat::kSplit, 6 * (128 + 64 + 64 + 4) + 3 * 128},
-                                    std::pair{KeyFormat::kHighPlane, 6 * (128 + 64 + 4) + 3 * 128}}) {
+                                    std::pair{KeyFormat::kSplit, 6 * (128 + 4 + 64 + 64 + 4) + 3 * 128},
+                                    std::pair{KeyFormat::kHighPlane, 6 * (128 + 4 + 64 + 4) + 3 * 128}}) {
     const EngineOptions options{.keys = keys, .page_size = 16};
     const KvCacheShape shape = plan_cache(options, model_of_heads_of_64(), 160 * int64_t{bytes});
     EXPECT_EQ(shape.keys, keys);

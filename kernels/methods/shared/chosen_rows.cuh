@@ -156,6 +156,7 @@ class ChosenRows {
     gather.start(list, held);
     weigh(list, held, first_head, heads);
     __syncwarp();
+    gather.correct(list, held);
     gather.add(list, held);
     __syncwarp();
     held = 0;

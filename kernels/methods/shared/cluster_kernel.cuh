@@ -11,15 +11,18 @@
 
 namespace allot::kernels::cuda {
 
-template <int kHeadDim>
+template <int kHeadDim, bool kCorrected>
 struct ClusterShape {
   static constexpr int kWarps = 8;
   static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kMostGroup = 16;  // query heads
 
   struct Shared {
     HeldSelection<kWarps>::Scratch scratch;
     RowList lists[kWarps];
-    WarpSums<kWarps, kHeadDim> sums;
+    WarpSums<kWarps, kHeadDim, kCorrected> sums;
+    // Of the weights of all parts and heads, in every block.
+    WeightSums weights[kCorrected ? kMostRowParts : 1][kCorrected ? kMostGroup : 1];
   };
   // Outputs that a block adds up, of all heads; the last may add up fewer.
   __host__ __device__ static constexpr int32_t share(int32_t heads, int32_t blocks) {
@@ -37,14 +40,14 @@ struct ClusterShape {
 };
 
 // Grid: KV heads, blocks of a cluster, queries of the pass.
-template <class T, int kHeadDim>
-__global__ void __launch_bounds__(ClusterShape<kHeadDim>::kThreads, 2)
+template <class T, int kHeadDim, bool kCorrected>
+__global__ void __launch_bounds__(ClusterShape<kHeadDim, kCorrected>::kThreads, 2)
     cluster_kernel(const __grid_constant__ Args args) {
-  using Shape = ClusterShape<kHeadDim>;
+  using Shape = ClusterShape<kHeadDim, kCorrected>;
   constexpr int kWarps = Shape::kWarps;
   constexpr int kThreads = Shape::kThreads;
   constexpr int kHeads = RowList::kHeads;
-  constexpr int kHeadsAtOnce = WarpSums<kWarps, kHeadDim>::kHeads;
+  constexpr int kHeadsAtOnce = WarpSums<kWarps, kHeadDim, kCorrected>::kHeads;
   ALLOT_DYNAMIC_SHARED(16, dynamic);
   auto& shared = *reinterpret_cast<Shape::Shared*>(dynamic);
   auto* const outs = reinterpret_cast<float*>(dynamic + sizeof(shared));  // [parts, share]
@@ -96,7 +99,7 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim>::kThreads, 2)
 #pragma unroll 1
     for (int32_t first = 0; first < row.heads; first += kHeads) {
       const int32_t heads = min(row.heads - first, kHeads);
-      GatherHeads<T, kHeadDim, kHeads> gather(args.p.value_pages, heads, group.lane());
+      GatherHeadsOf<T, kHeadDim, kHeads, kCorrected> gather(args, row, first, heads, group.lane());
       const int32_t read = selection.for_each_list(slot, parts.slots(), first, heads, list, gather);
       if (first == 0) count_rows(args, row, group.lane(), read);
 #pragma unroll
@@ -110,6 +113,13 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim>::kThreads, 2)
           const int32_t block = element / share;
           *team.there(outs + parts.part_of(slot) * share + element - block * share, block) =
               shared.sums.sum(i);
+        }
+        if constexpr (kCorrected) {
+          // A thread for each head and block.
+          const int32_t head = thread % kHeadsAtOnce, block = thread / kHeadsAtOnce;
+          if (head < heads - low && block < parts.blocks)
+            *team.there(&shared.weights[parts.part_of(slot)][first + low + head], block) =
+                shared.sums.weights(head);
         }
         group.sync();
       }
@@ -130,16 +140,23 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim>::kThreads, 2)
     float x = 0;
 #pragma unroll
     for (int p = 0; p < kMostRowParts; ++p) x += of_parts[p];
+    if constexpr (kCorrected) {
+      WeightSums weights;
+#pragma unroll 1
+      for (int p = 0; p < parts.parts; ++p) weights += shared.weights[p][(parts.rank * share + i) / kHeadDim];
+      x *= weights.factor();
+    }
     out[parts.rank * share + i] = static_cast<T>(x);
   }
 }
 
-template <class T, int kHeadDim>
+template <class T, int kHeadDim, bool kCorrected>
 ValueKernel make_cluster_kernel() {
-  return {.function = cluster_kernel<T, kHeadDim>,
-          .threads = ClusterShape<kHeadDim>::kThreads,
+  using Shape = ClusterShape<kHeadDim, kCorrected>;
+  return {.function = cluster_kernel<T, kHeadDim, kCorrected>,
+          .threads = Shape::kThreads,
           .groups = true,
-          .cluster_bytes = ClusterShape<kHeadDim>::shared_bytes};
+          .cluster_bytes = Shape::shared_bytes};
 }
 
 }  // namespace allot::kernels::cuda

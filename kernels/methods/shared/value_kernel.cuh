@@ -38,7 +38,8 @@ inline constexpr int kSharedBlocks = kRowsOf == RowsOf::kFewTiles ? 6
 
 // Grid: groups of all queries / kSharedRows, parts; where a block serves one group KV heads, parts, queries
 // of the pass. A part takes some of the tiles.
-template <class T, int kHeadDim, int kWarps, RowsOf kRowsOf>
+// kCorrected where keys are split and have a low plane.
+template <class T, int kHeadDim, int kWarps, RowsOf kRowsOf, bool kCorrected>
 __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBlocks<kWarps, kRowsOf>)
     shared_kernel(const __grid_constant__ Args args) {
   constexpr bool kHeld = kRowsOf == RowsOf::kHeld;
@@ -47,8 +48,10 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
   constexpr int kRows = kSharedRows<kWarps>;
   // Of a group, at once.
   constexpr int kHeads = kRowsOf == RowsOf::kFewTiles ? 4 : RowList::kHeads;
-  using GatherRows = GatherHeads<T, kHeadDim, kHeads, kRowsOf != RowsOf::kFewTiles>;
-  using Sums = WarpSums<kWarps, kWarps == 1 ? 1 : kHeadDim>;
+  using GatherRows = GatherHeadsOf<T, kHeadDim, kHeads, kCorrected, kRowsOf != RowsOf::kFewTiles>;
+  using Sums = WarpSums<kWarps, kWarps == 1 ? 1 : kHeadDim, kCorrected>;
+  // Of a part's sums, behind which those of the weights lie.
+  constexpr int kPartFloats = kHeadDim + (kCorrected ? kWeightSumRoom : 0);
   constexpr int kHeadsAtOnce = Sums::kHeads;
   __shared__ Scratch scratch[kRows];
   __shared__ RowList lists[kRows * kWarps];
@@ -98,14 +101,14 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
     group.sync();
   }
   RowList& list = lists[slot * kWarps + group.warp()];
-  float* const partial = args.partial + index * args.parts * kHeadDim;
+  float* const partial = args.partial + index * args.parts * kPartFloats;
   // Reads the rows of each list once for kHeads heads. False where a score is not finite.
   const auto add_rows = [&](const auto& selection) {
     if (!selection.finite()) return false;
 #pragma unroll 1
     for (int32_t first = 0; first < row.heads; first += kHeads) {
       const int32_t heads = min(row.heads - first, kHeads);
-      GatherRows gather(args.p.value_pages, heads, group.lane());
+      GatherRows gather(args, row, first, heads, group.lane());
       const int32_t read = selection.for_each_list(part, parts, first, heads, list, gather);
       if (first == 0) count_rows(args, row, group.lane(), read);
 #pragma unroll
@@ -114,12 +117,16 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
         const int32_t end = min(heads - low, kHeadsAtOnce);
         T* const head_out = out + (first + low) * kHeadDim;
         if constexpr (kWarps == 1) {
+          float own_factor = 1;  // of head low + lane % 4
+          if constexpr (kCorrected) own_factor = gather.weights(low).factor();
 #pragma unroll
           for (int h = 0; h < kHeadsAtOnce; ++h) {
+            const float factor = kCorrected ? __shfl_sync(kFullWarp, own_factor, h) : 1.0f;
             if (h < end && gather.active()) {
 #pragma unroll
               for (int e = 0; e < GatherRows::kElements; ++e)
-                head_out[h * kHeadDim + gather.element() + e] = static_cast<T>(gather.sum(low + h)[e]);
+                head_out[h * kHeadDim + gather.element() + e] =
+                    static_cast<T>(kCorrected ? gather.sum(low + h)[e] * factor : gather.sum(low + h)[e]);
             }
           }
         } else {
@@ -127,12 +134,18 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
           group.sync();
 #pragma unroll 1
           for (int i = group.thread(); i < end * kHeadDim; i += group.kThreads) {
-            const float x = sums.sum(i);
+            float x = sums.sum(i);
             if (parts == 1) {
+              if constexpr (kCorrected) x *= sums.weights(i / kHeadDim).factor();
               head_out[i] = static_cast<T>(x);
             } else {
               const int64_t place = int64_t{first + low + i / kHeadDim} * args.parts + part;
-              partial[place * kHeadDim + i % kHeadDim] = x;
+              partial[place * kPartFloats + i % kHeadDim] = x;
+              if constexpr (kCorrected) {
+                if (i % kHeadDim == 0)
+                  *reinterpret_cast<WeightSums*>(&partial[place * kPartFloats + kHeadDim]) =
+                      sums.weights(i / kHeadDim);
+              }
             }
           }
           group.sync();
@@ -168,18 +181,21 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
 #pragma unroll 1
   for (int i = group.thread(); i < row.heads * kHeadDim; i += group.kThreads) {
     float x = 0;
+    WeightSums weights;
 #pragma unroll 4
     for (int k = 0; k < parts; ++k) {
-      const int64_t place = int64_t{i / kHeadDim} * args.parts + k;
-      x += __ldcg(&partial[place * kHeadDim + i % kHeadDim]);
+      const float* const of_part = &partial[(int64_t{i / kHeadDim} * args.parts + k) * kPartFloats];
+      x += __ldcg(of_part + i % kHeadDim);
+      if constexpr (kCorrected) weights += {__ldcg(of_part + kHeadDim), __ldcg(of_part + kHeadDim + 1)};
     }
+    if constexpr (kCorrected) x *= weights.factor();
     out[i] = static_cast<T>(x);
   }
 }
 
-template <class T, int kHeadDim, int kWarps, RowsOf kRowsOf = RowsOf::kAnyLength>
+template <class T, int kHeadDim, bool kCorrected, int kWarps, RowsOf kRowsOf = RowsOf::kAnyLength>
 ValueKernel make_shared_kernel() {
-  return {.function = shared_kernel<T, kHeadDim, kWarps, kRowsOf>,
+  return {.function = shared_kernel<T, kHeadDim, kWarps, kRowsOf, kCorrected>,
           .threads = 32 * kWarps * kSharedRows<kWarps>,
           .rows = kSharedRows<kWarps>,
           .groups = true,
@@ -187,23 +203,23 @@ ValueKernel make_shared_kernel() {
                                                 : SharedSelection<kWarps>::shared_bytes};
 }
 
-template <class T, int kHeadDim>
+template <class T, int kHeadDim, bool kCorrected = false>
 ValueKernel shared_kernel(Workers workers) {
   switch (workers) {
     case Workers::kWarpOfShortRow:
-      return make_shared_kernel<T, kHeadDim, 1, RowsOf::kFewTiles>();
+      return make_shared_kernel<T, kHeadDim, kCorrected, 1, RowsOf::kFewTiles>();
     case Workers::kWarp:
-      return make_shared_kernel<T, kHeadDim, 1>();
+      return make_shared_kernel<T, kHeadDim, kCorrected, 1>();
     case Workers::kFourWarps:
-      return make_shared_kernel<T, kHeadDim, 4>();
+      return make_shared_kernel<T, kHeadDim, kCorrected, 4>();
     case Workers::kWarpThatHolds:
-      return make_shared_kernel<T, kHeadDim, 1, RowsOf::kHeld>();
+      return make_shared_kernel<T, kHeadDim, kCorrected, 1, RowsOf::kHeld>();
     case Workers::kFourWarpsThatHold:
-      return make_shared_kernel<T, kHeadDim, 4, RowsOf::kHeld>();
+      return make_shared_kernel<T, kHeadDim, kCorrected, 4, RowsOf::kHeld>();
     case Workers::kCluster:
-      return make_cluster_kernel<T, kHeadDim>();
+      return make_cluster_kernel<T, kHeadDim, kCorrected>();
     default:
-      return make_shared_kernel<T, kHeadDim, 8>();
+      return make_shared_kernel<T, kHeadDim, kCorrected, 8>();
   }
 }
 

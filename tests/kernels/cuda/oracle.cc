@@ -74,7 +74,10 @@ Comparison compare_row(const AttentionParams& p, const std::vector<double>& out,
                     .heads_together = scope == Scope::kHead    ? 1
                                       : scope == Scope::kGroup ? p.num_q_heads / p.num_kv_heads
                                                                : p.num_q_heads};
-  const std::vector<double> probabilities = reference::softmax(reference::scores(p, row));
+  // What `plain_row` divides by: of whole keys where weights are corrected.
+  AttentionParams scored = p;
+  if (p.split.low != nullptr && p.key_pages != nullptr) scored.split = {};
+  const std::vector<double> probabilities = reference::softmax(reference::scores(scored, row));
   const std::vector<Selected> selected = reference::select(p, row);
   const std::vector<double> values = reference::values(p, row);
   const std::vector<double> plain = plain_row(p, row, selected, probabilities, values);

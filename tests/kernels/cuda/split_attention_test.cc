@@ -16,7 +16,8 @@ using testing::MeanEstimate;
 class CudaSplitAttention : public testing::DeviceTest, public ::testing::WithParamInterface<Estimator> {};
 INSTANTIATE_TEST_SUITE_P(Split, CudaSplitAttention,
                          ::testing::Values(Estimator::kIid, Estimator::kStrat, Estimator::kSys,
-                                           Estimator::kThreshold),
+                                           Estimator::kThreshold, Estimator::kJoint, Estimator::kPooled,
+                                           Estimator::kLevel),
                          [](const auto& estimator) { return std::string(name(estimator.param)); });
 
 // Rows of a warp and of blocks that share them, lengths around a block of 16 keys and a score tile, groups of
@@ -100,7 +101,8 @@ TEST_P(CudaSplitAttention, AKeyThatIsNoNumberMakesTheRowsThatSeeItNoNumbers) {
   launch.split_keys();
   const std::vector<double> out = testing::run_on_device(launch);
   for (int64_t row = 0; row < 8; ++row) {
-    const bool sees_it = row >= 6;  // sequence 1, heads 2 and 3
+    // Sequence 1, heads 2 and 3, and those that choose with them.
+    const bool sees_it = row >= (row_of(GetParam()).scope == Scope::kLayer ? 4 : 6);
     for (int64_t i = 0; i < 64; ++i)
       ASSERT_EQ(std::isnan(out[static_cast<size_t>(row * 64 + i)]), sees_it)
           << "row " << row << " element " << i;
@@ -135,6 +137,66 @@ TEST_P(CudaSplitAttention, SequencesThatAttendExactlyShareALaunchWithThoseThatSa
       for (size_t i = b * row; i < (b + 1) * row; ++i)
         ASSERT_EQ(both[i], expected[i]) << "sequence " << b << (with_low_plane ? "" : ", high plane");
     }
+  }
+}
+
+// Heads that choose together, by all kinds of workers: a warp with short rows and with rows of up to 1,024
+// keys, four warps, a cluster, and blocks on devices without clusters; with norms where there are kernels.
+class CudaSplitShared : public testing::DeviceTest, public ::testing::WithParamInterface<Estimator> {};
+INSTANTIATE_TEST_SUITE_P(Split, CudaSplitShared,
+                         ::testing::Values(Estimator::kJoint, Estimator::kPooled, Estimator::kLevel),
+                         [](const auto& estimator) { return std::string(name(estimator.param)); });
+
+TEST_P(CudaSplitShared, FollowTheReferenceWhoeverWorksOnARow) {
+  const std::vector<std::vector<testing::Sequence>> batches = {{{1, 17, 8}, {1, 200, 30}, {1, 1, 4}},
+                                                               {{1, 333, 20}, {1, 900, 0}, {1, 1000, 9}},
+                                                               {{1, 1300, 16}, {1, 64, 3}},
+                                                               {{1, 9000, 16}, {1, 300, 5}},
+                                                               {{1, 900, 600}, {1, 2500, 90}, {1, 65, 40}}};
+  for (const testing::KernelsOf kernels : {testing::KernelsOf::kDevice, testing::KernelsOf::kOlderDevices}) {
+    for (const double norms : {0.0, 1.0}) {
+      if (norms > 0 && (GetParam() != Estimator::kJoint || kernels != testing::KernelsOf::kDevice)) continue;
+      testing::Comparison total;
+      for (const std::vector<testing::Sequence>& sequences : batches) {
+        for (const int32_t group : {3, 13}) {
+          Launch launch({.sequences = sequences,
+                         .num_q_heads = group == 13 ? 13 : 6,
+                         .num_kv_heads = group == 13 ? 1 : 2,
+                         .head_dim = 64,
+                         .dtype = DType::kFloat16,
+                         .estimator = GetParam()});
+          if (norms > 0) {
+            set_parameter(&launch.params.method, "value-norms", norms);
+            launch.stretch_values();
+          }
+          launch.split_keys();
+          total.add(testing::compare(launch.params, testing::run_on_device(launch, kernels)));
+        }
+      }
+      testing::expect_near_plain(total, 0.25,
+                                 fmt::format("{}, norms {}, {}", name(GetParam()), norms,
+                                             kernels == testing::KernelsOf::kDevice ? "device" : "older"));
+    }
+  }
+}
+
+// Norms do not enter the score kernel, so whoever works on a row has to hold the sizes of all.
+class CudaSplitNorms : public testing::DeviceTest {};
+TEST_F(CudaSplitNorms, FollowTheReferenceInTheHighPlane) {
+  for (const std::vector<testing::Sequence>& sequences :
+       {std::vector<testing::Sequence>{{1, 100, 8}, {1, 30, 20}},
+        std::vector<testing::Sequence>{{1, 9000, 16}, {1, 700, 25}}}) {
+    Launch launch({.sequences = sequences,
+                   .num_q_heads = 4,
+                   .num_kv_heads = 2,
+                   .head_dim = 64,
+                   .dtype = DType::kFloat16,
+                   .estimator = Estimator::kJoint});
+    set_parameter(&launch.params.method, "value-norms", 1);
+    launch.stretch_values();
+    launch.split_keys(false);
+    testing::expect_near_plain(testing::compare(launch.params, testing::run_on_device(launch)), 0.4,
+                               fmt::format("{} keys", sequences[0].length));
   }
 }
 

@@ -420,7 +420,8 @@ TEST_F(ValidateSplitKeys, HaveKernelsInDecodeForHeadsOf64And128) {
   for (const int32_t head_dim : {64, 128}) {
     for (int32_t group = 1; group <= 16; ++group) {
       for (const Estimator estimator :
-           {Estimator::kExact, Estimator::kIid, Estimator::kStrat, Estimator::kSys, Estimator::kThreshold}) {
+           {Estimator::kExact, Estimator::kIid, Estimator::kStrat, Estimator::kSys, Estimator::kThreshold,
+            Estimator::kJoint, Estimator::kPooled, Estimator::kLevel}) {
         params_.head_dim = head_dim;
         params_.num_q_heads = 8 * group;
         params_.query_stride = int64_t{8} * group * head_dim;
@@ -437,10 +438,10 @@ TEST_F(ValidateSplitKeys, HaveNoKernelElsewhere) {
   expect_unsupported({"head_dim 96", "64 and 128"});
   params_.head_dim = 128;
   params_.query_stride = 4096;
-  for (const Estimator estimator : {Estimator::kProp, Estimator::kJoint, Estimator::kTopk}) {
+  for (const Estimator estimator : {Estimator::kProp, Estimator::kFlash, Estimator::kTopk}) {
     params_.method.estimator = estimator;
-    if (estimator == Estimator::kJoint) params_.value_norms = address<const float>(0xE0010);
-    expect_unsupported({std::string(name(estimator)), "exact, iid, strat, sys and threshold"});
+    expect_unsupported(
+        {std::string(name(estimator)), "exact, iid, strat, sys, threshold, joint, pooled and level"});
   }
   params_.method.estimator = Estimator::kSys;
   params_.method.score_stage = ScoreStage::kBernoulli;
@@ -475,6 +476,25 @@ TEST_F(ValidateSplitKeys, BesideExactAttentionNeedRoomForItsIndexOfSequences) {
   bounds_.any_dense = true;
   expect_unsupported({"8192 sequences", "101376"});
   params_.batch = bounds_.num_queries = 1024;
+  EXPECT_EQ(outcome().message, "accepted");
+}
+
+// Whoever works on a row holds the sizes of all its keys, of rows of any length.
+TEST_F(ValidateSplitKeys, HaveKernelsWithNormsWhereBlocksSeeEachOthersMemory) {
+  params_.method.estimator = Estimator::kJoint;
+  set_parameter(&params_.method, "value-norms", 1);
+  params_.value_norms = address<const float>(0xE0010);
+  params_.max_pages = kMaxCudaLength / params_.page_size;
+  for (const int32_t length : {200, 1024, 5000, 30000, kMaxCudaLength}) {
+    for (const int32_t budget : {8, 32, 33, 2048}) {
+      bounds_.max_length = length;
+      bounds_.max_budget = budget;
+      EXPECT_EQ(outcome().message, "accepted") << length << " keys, " << budget << " samples";
+    }
+  }
+  limits_.compute_capability = 89;
+  expect_unsupported({"norms", "8.9", "9.0", "value-norms 0"});
+  set_parameter(&params_.method, "value-norms", 0);
   EXPECT_EQ(outcome().message, "accepted");
 }
 

@@ -78,7 +78,7 @@ class CudaSplitEstimator : public CudaEngine, public testing::WithParamInterface
 };
 INSTANTIATE_TEST_SUITE_P(Estimators, CudaSplitEstimator,
                          testing::Values(Estimator::kIid, Estimator::kStrat, Estimator::kSys,
-                                         Estimator::kThreshold),
+                                         Estimator::kThreshold, Estimator::kJoint),
                          [](const auto& estimator) { return std::string(name(estimator.param)); });
 
 TEST_P(CudaSplitEstimator, LogitsUseTheDrawsOfTheReference) {
@@ -194,7 +194,7 @@ TEST_F(CudaEngine, FidelityWithSplitKeysIsThatWithSixteenBitKeys) {
                      .prompt_tokens = 1 + static_cast<int32_t>(length / 2),
                      .key = kKey,
                      .question = i});
-    for (const Estimator estimator : {Estimator::kSys, Estimator::kThreshold})
+    for (const Estimator estimator : {Estimator::kSys, Estimator::kThreshold, Estimator::kJoint})
       for (const int32_t samples : {6, 40})
         pairs.push_back({.text = i, .samples = {samples, samples}, .attention = {.estimator = estimator}});
     pairs.push_back({.text = i, .samples = {}});
@@ -206,10 +206,10 @@ TEST_F(CudaEngine, FidelityWithSplitKeysIsThatWithSixteenBitKeys) {
     Engine engine(kDeviceModel, with_keys(keys, {.attention = {.estimator = Estimator::kSys},
                                                  .prefill_chunk_tokens = 200}));
     const std::vector<Fidelity> measured = engine.fidelity(texts, pairs, {.mode = mode, .count_rows = true});
-    std::vector<Sums> sums(5);
+    std::vector<Sums> sums(7);
     for (size_t i = 0; i < measured.size(); ++i) {
-      sums[i % 5].divergence += static_cast<double>(measured[i].positions) * measured[i].divergence;
-      sums[i % 5].rows += static_cast<double>(measured[i].rows_read);
+      sums[i % 7].divergence += static_cast<double>(measured[i].positions) * measured[i].divergence;
+      sums[i % 7].rows += static_cast<double>(measured[i].rows_read);
     }
     return sums;
   };
@@ -217,7 +217,7 @@ TEST_F(CudaEngine, FidelityWithSplitKeysIsThatWithSixteenBitKeys) {
     const std::vector<Sums> sixteen = sums_of(KeyFormat::kSixteenBits, mode),
                             split = sums_of(KeyFormat::kSplit, mode),
                             high = sums_of(KeyFormat::kHighPlane, mode);
-    for (size_t i = 0; i < 4; ++i) {
+    for (size_t i = 0; i < 6; ++i) {
       std::printf("[ measured ] mode %d, case %zu: divergence %.4f, split %.4f, high %.4f\n",
                   static_cast<int>(mode), i, sixteen[i].divergence, split[i].divergence, high[i].divergence);
       EXPECT_NEAR(split[i].divergence / sixteen[i].divergence, 1, 0.2) << "case " << i;
@@ -248,26 +248,26 @@ TEST_F(CudaEngine, WithSplitKeysSizesTheCacheForEverySlotByDefault) {
   EngineOptions options = with_keys(KeyFormat::kSplit, {.max_sequences = 3});
   options.cache_tokens = 0;
   EXPECT_EQ(Engine(kDeviceModel, options).options().cache_tokens, 3 * 512);
-  // Of 2 layers, values 128 bytes, planes 128, a unit 4; and 128 of the copy of a layer's keys.
+  // Of 2 layers, values 128 bytes, a norm 4, planes 128, a unit 4; and 128 of the copy of a layer's keys.
   options.cache_tokens = int64_t{1} << 34;
   try {
     Engine engine(kDeviceModel, options);
     ADD_FAILURE() << "made";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), Names(options.cache_tokens, options.cache_tokens * 648));
+    EXPECT_THAT(error.what(), Names(options.cache_tokens, options.cache_tokens * 656));
   }
 }
 
 // --- Refusals
 
 TEST_F(CudaEngine, WithSplitKeysAnEstimatorWithoutKernelIsUnsupported) {
-  for (const Estimator estimator : {Estimator::kJoint, Estimator::kProp, Estimator::kTopk}) {
+  for (const Estimator estimator : {Estimator::kFlash, Estimator::kProp, Estimator::kTopk}) {
     try {
       Engine engine(kDeviceModel, with_keys(KeyFormat::kSplit, {.attention = {.estimator = estimator}}));
       ADD_FAILURE() << kernels::name(estimator) << " was accepted";
     } catch (const Unsupported& error) {
       EXPECT_THAT(error.what(),
-                  Names(std::string(kernels::name(estimator)), "iid, strat, sys and threshold"));
+                  Names(std::string(kernels::name(estimator)), "threshold, joint, pooled and level"));
     }
   }
 }
