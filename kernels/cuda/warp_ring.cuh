@@ -40,15 +40,9 @@ struct TwoSources {
   // Where the first piece begins: before a second one in the same half of a line of 128 bytes as where it
   // comes from.
   __device__ __forceinline__ int32_t lead() const {
-#ifdef ALLOT_NO_LEAD
-    return 0;
-#else
     return second_offset == 0 ? 0 : static_cast<int32_t>(reinterpret_cast<uint64_t>(first) & 64);
-#endif
   }
-  __device__ __forceinline__ int32_t bytes() const {
-    return first_bytes + second_bytes;
-  }
+  __device__ __forceinline__ int32_t bytes() const { return first_bytes + second_bytes; }
   template <class Copy>
   __device__ __forceinline__ void each(const Copy& copy) const {
     copy(lead(), first, first_bytes);
