@@ -121,7 +121,7 @@ void CudaDecoder::fill_cache_at_random(cudaStream_t stream) {
 
 int64_t CudaDecoder::queries_together(const PassPlan& plan) const {
   constexpr int64_t kMost = 1920;  // that leave a kernel all its warps
-  if (plan.decode) return std::min(plan.queries, kMost);
+  if (plan.shape.apart == 0) return std::min(plan.queries, kMost);
   // Workspace of a query, mostly: 2 bytes a key and query head, as much again for statistics and sums of
   // parts, and tables of the rows that its groups have read.
   const int64_t bytes =
@@ -304,9 +304,10 @@ void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& 
     return kernels::attend_cuda(params, bounds, device_, attention_workspace(), stream);
   params.split.high = keys(layer);
   params.split.low = low_planes(layer);
-  // Every query is a sequence, as in decoding all are, or as those of prompts are taken.
-  const int64_t all = plan.decode ? plan.queries : plan.shape.apart;
-  if (!plan.decode) {
+  // Every query is a sequence: all sequences have one, or those of prompts are taken for that.
+  const bool apart = plan.shape.apart > 0;
+  const int64_t all = apart ? plan.shape.apart : plan.queries;
+  if (apart) {
     params.page_table = arrays.queries.page_table;
     params.lengths = arrays.queries.lengths;
     params.budgets = arrays.queries.budgets + layer * plan.shape.apart;

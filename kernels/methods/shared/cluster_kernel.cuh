@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim, kCorrected>::kThreads, 
   constexpr int kHeads = RowList::kHeads;
   constexpr int kHeadsAtOnce = WarpSums<kWarps, kHeadDim, kCorrected>::kHeads;
   ALLOT_DYNAMIC_SHARED(16, dynamic);
-  auto& shared = *reinterpret_cast<Shape::Shared*>(dynamic);
+  auto& shared = *reinterpret_cast<typename Shape::Shared*>(dynamic);
   auto* const outs = reinterpret_cast<float*>(dynamic + sizeof(shared));  // [parts, share]
 
   RowGroup<kWarps> group(shared.scratch.group);
