@@ -134,6 +134,19 @@ TEST_F(CudaEngine, WithSplitKeysALongSampledPromptIsThatOfSmallPasses) {
   EXPECT_LT(root_mean_square_difference(pairs.logits(ids, samples, kKey, 9), expected), 0.5 * other);
 }
 
+// A pass of one query a sequence that is no decode step: what attention leaves of a single key is its value,
+// over keys of any format. Before, the same rows were of another token.
+TEST_F(CudaEngine, WithSplitKeysAPromptOfOneTokenAttendsToItself) {
+  const EngineOptions options{.attention = {.estimator = Estimator::kSys}};
+  const std::vector<int32_t> samples{5, 5};
+  Engine split(kDeviceModel, with_keys(KeyFormat::kSplit, options)),
+      sixteen(kDeviceModel, with_keys(KeyFormat::kSixteenBits, options));
+  const std::vector<float> other = split.logits(random_prompt(9, 1), samples, kKey, 9);
+  const std::vector<float> one = split.logits(random_prompt(8, 1), samples, kKey, 9);
+  const std::vector<float> expected = sixteen.logits(random_prompt(8, 1), samples, kKey, 9);
+  EXPECT_LT(root_mean_square_difference(one, expected), 0.05 * root_mean_square_difference(other, expected));
+}
+
 // --- Both in one layer
 
 // Every second request attends exactly, and of the others every second one in its first layer: all layers are
