@@ -194,6 +194,17 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
       launch_exact_decode();
       continue;
     }
+    if (plan.short_decode.warps > 0) {
+      const cuda::ScorePlan& rows = plan.short_decode;
+      launch(cuda::short_decode_kernel(p).function,
+             {.blocks = dim3(static_cast<unsigned>(rows.blocks)),
+              .threads = rows.threads,
+              .shared_bytes = rows.shared_bytes,
+              .overlaps = can_overlap},
+             args, limits, stream);
+      if (plan.exact_decode.warps > 0) launch_exact_decode();
+      continue;
+    }
     launch_scores(p.method.score_stage, plan.score, args, true);
     if (plan.dense_score.warps > 0) {
       // It runs after the first kernel has ended, and the value kernels after both: each waits for the end of

@@ -136,6 +136,11 @@ ScoreKernel exact_decode_kernel(const AttentionParams& p, int32_t column_tiles) 
   return (bfloat16 ? exact_decode_kernel_bfloat16 : exact_decode_kernel_float16)(p.head_dim, column_tiles);
 }
 
+ShortDecodeKernel short_decode_kernel(const AttentionParams& p) {
+  return (p.dtype == DType::kBFloat16 ? short_decode_kernel_bfloat16 : short_decode_kernel_float16)(
+      p.method.estimator, p.head_dim);
+}
+
 ValueKernel dense_kernel(DType dtype, int32_t head_dim, Workers workers) {
   return methods::Exact::cuda_kernel(dtype, head_dim, workers);
 }
@@ -183,6 +188,27 @@ ScorePlan plan_exact_decode(const AttentionParams& p, const DeviceLimits& limits
   const int32_t column_tiles = decode_column_tiles(p);
   const ScorePlan plan = plan_blocks(p, exact_decode_kernel(p, column_tiles), column_tiles, limits);
   return plan.shared_bytes > limits.shared_bytes_per_block ? ScorePlan{} : plan;
+}
+
+// Short rows, many of them, with small budgets: a warp each. Otherwise a plan without warps.
+ScorePlan plan_short_decode(const AttentionParams& p, const Plan& launch, const DeviceLimits& limits) {
+  // Fewer warps of a block keep too few copies under way.
+  constexpr int64_t kFewestWarps = 5;
+  // Rows for each multiprocessor, so that their warps are busy to the end.
+  constexpr int64_t kManyRows = 8;
+  const int32_t group = p.num_q_heads / p.num_kv_heads;
+  const bool fits = launch.one_query_each && launch.passes == 1 && launch.workers == Workers::kWarp &&
+                    p.method.score_stage == ScoreStage::kExact && p.split.high == nullptr && group <= 8 &&
+                    !launch.dense_left;
+  const ShortDecodeKernel kernel = fits ? short_decode_kernel(p) : ShortDecodeKernel{};
+  if (kernel.function == nullptr || p.batch * p.num_kv_heads < kManyRows * limits.multiprocessors) return {};
+  const int64_t warp_bytes = kernel.warp_bytes(launch.row_tiles, group);
+  const int64_t warps = std::min<int64_t>(kMostShortWarps, limits.shared_bytes_per_block / warp_bytes);
+  if (warps < kFewestWarps) return {};
+  return {.warps = static_cast<int32_t>(warps),
+          .threads = static_cast<int32_t>(32 * warps),
+          .blocks = limits.multiprocessors,
+          .shared_bytes = warps * warp_bytes};
 }
 
 }  // namespace
@@ -278,6 +304,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
     plan.exact_alone = plan.one_query_each && every_dense && plan.exact_decode.warps > 0;
   }
   plan.dense_left = some_dense && !(plan.one_query_each && plan.exact_decode.warps > 0);
+  plan.short_decode = plan_short_decode(p, plan, limits);
   if (stage != ScoreStage::kExact && plan.dense_left) {
     plan.dense_score = plan_scores(p, ScoreStage::kExact, plan, limits);
   }

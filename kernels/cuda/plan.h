@@ -7,6 +7,7 @@
 #include "kernels/attention_cuda.h"
 #include "kernels/cuda/args.h"
 #include "kernels/cuda/kernel_table.h"
+#include "kernels/cuda/short_decode.h"
 
 namespace allot::kernels::cuda {
 
@@ -35,6 +36,9 @@ struct Plan {
   // none.
   ScorePlan dense_score;
   ScorePlan exact_decode;
+  // The kernel that has many short rows to itself, scores and values, in place of the score and the value
+  // kernel; without warps where these serve the launch.
+  ScorePlan short_decode;
 
   Workers workers = Workers::kWarp;  // of the value kernel
   int32_t parts = 1;                 // blocks that may share a row, unless they are a cluster
@@ -71,6 +75,7 @@ inline ScoreUse score_use(const Plan& plan) {
 // The kernels that serve a launch.
 ScoreKernel score_kernel(const AttentionParams& params, ScoreStage stage, int32_t column_tiles, ScoreUse use);
 ScoreKernel exact_decode_kernel(const AttentionParams& params, int32_t column_tiles);
+ShortDecodeKernel short_decode_kernel(const AttentionParams& params);
 // Whether the device has room for it beside the index of the launch's sequences.
 bool has_exact_decode(const AttentionParams& params, const DeviceLimits& limits);
 ValueKernel dense_kernel(DType dtype, int32_t head_dim, Workers workers);

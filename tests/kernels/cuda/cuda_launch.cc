@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "kernels/cuda/plan.h"
 
 namespace allot::kernels::testing {
 namespace {
@@ -209,7 +210,26 @@ std::vector<double> CudaLaunch::run() {
   upload();
   attend();
   check();
-  return output();
+  const std::vector<double> result = output();
+  expect_the_same_of_short_rows();
+  return result;
+}
+
+void CudaLaunch::expect_the_same_of_short_rows() {
+  const auto are_short = [&] {
+    return cuda::make_plan(device_params(), bounds, limits).short_decode.warps > 0;
+  };
+  const DeviceLimits device = limits;
+  if (rows_read_ || are_short()) return;
+  limits.multiprocessors = 1;
+  if (are_short()) {
+    const std::vector<unsigned char> expected = output_bytes_;
+    attend();
+    check();
+    output();
+    EXPECT_TRUE(output_bytes_ == expected) << "the kernel for short rows computes other bytes";
+  }
+  limits = device;
 }
 
 std::string CudaLaunch::fault() {

@@ -20,8 +20,9 @@ class DeviceTest : public ::testing::Test {
 // As many of `wanted` repeats as there is time for.
 size_t device_repeats(size_t wanted);
 
-// Kernels that are asked for: those of the device, or those of devices without clusters.
-enum class KernelsOf { kDevice, kOlderDevices };
+// Kernels that are asked for: those of the device, those of devices without clusters, or those of a device
+// with a single multiprocessor, for which a few rows are many.
+enum class KernelsOf { kDevice, kOlderDevices, kOneMultiprocessor };
 
 // The output [num_queries, num_q_heads, head_dim] of a launch with tight bounds, and its rows_read.
 std::vector<double> run_on_device(Launch& launch, KernelsOf kernels = KernelsOf::kDevice);

@@ -14,6 +14,7 @@ size_t device_repeats(size_t wanted) {
 std::vector<double> run_on_device(Launch& launch, KernelsOf kernels) {
   CudaLaunch on_gpu(launch);
   if (kernels == KernelsOf::kOlderDevices) on_gpu.limits.compute_capability = 80;
+  if (kernels == KernelsOf::kOneMultiprocessor) on_gpu.limits.multiprocessors = 1;
   return on_gpu.run();
 }
 

@@ -57,6 +57,7 @@ std::vector<double> run_on_device(Launch& launch, KernelsOf kernels) {
   const LaunchBounds bounds = tight_bounds(launch.params);
   DeviceLimits limits = kH200;
   if (kernels == KernelsOf::kOlderDevices) limits.compute_capability = 80;
+  if (kernels == KernelsOf::kOneMultiprocessor) limits.multiprocessors = 1;
   const cuda::Plan plan = cuda::make_plan(launch.params, bounds, limits);
   Elements out(launch.params.dtype, bounds.num_queries * launch.params.num_q_heads * launch.params.head_dim,
                std::nanf(""));
@@ -83,7 +84,9 @@ std::vector<double> run_on_device(Launch& launch, KernelsOf kernels) {
                           .num_kv_heads = launch.params.num_kv_heads,
                           .exact_column_tiles = plan.exact_decode.column_tiles,
                           .exact_threads = plan.exact_decode.threads,
-                          .exact_shared_bytes = plan.exact_decode.shared_bytes};
+                          .exact_shared_bytes = plan.exact_decode.shared_bytes,
+                          .short_threads = plan.short_decode.threads,
+                          .short_shared_bytes = plan.short_decode.shared_bytes};
   for (int32_t pass = 0; pass < plan.passes; ++pass) {
     args.first_query = pass * plan.pass_queries;
     args.pass_queries =
@@ -93,6 +96,11 @@ std::vector<double> run_on_device(Launch& launch, KernelsOf kernels) {
       std::memset(args.row_table, 0xFF, static_cast<size_t>(plan.row_table_bytes));
     if (plan.exact_alone) {
       run_emulated_exact_decode(emulated);
+      continue;
+    }
+    if (plan.short_decode.warps > 0) {
+      run_emulated_short_decode(emulated);
+      if (plan.exact_decode.warps > 0) run_emulated_exact_decode(emulated);
       continue;
     }
     const AttentionParams& p = launch.params;

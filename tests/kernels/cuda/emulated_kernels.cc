@@ -7,6 +7,7 @@
 #include "emulated_kernels.h"
 #include "kernels/cuda/exact_decode_kernel.cuh"
 #include "kernels/cuda/pool_kernel.cuh"
+#include "kernels/cuda/short_decode_table.cuh"
 #include "kernels/cuda/split_values.cuh"
 #include "kernels/methods/value_kernels.cuh"
 
@@ -88,6 +89,22 @@ void run_emulated_exact_decode(const EmulatedLaunch& launch) {
   }
   run(kernel, *static_cast<const Args*>(launch.args), {3, 1, 1}, launch.exact_threads,
       launch.exact_shared_bytes);
+}
+
+void run_emulated_short_decode(const EmulatedLaunch& launch) {
+  cuda::ShortDecodeKernel kernel;
+  if (launch.dtype == DType::kFloat16 && launch.head_dim == 64)
+    kernel = cuda::short_decode_kernel_of<__half, 64>(launch.estimator);
+  if (launch.dtype == DType::kFloat16 && launch.head_dim == 96)
+    kernel = cuda::short_decode_kernel_of<__half, 96>(launch.estimator);
+  if (launch.dtype == DType::kBFloat16 && launch.head_dim == 64)
+    kernel = cuda::short_decode_kernel_of<__nv_bfloat16, 64>(launch.estimator);
+  if (kernel.function == nullptr) {
+    throw InvalidArgument(
+        fmt::format("no kernel for short rows of head_dim {} is compiled for the host", launch.head_dim));
+  }
+  run(kernel.function, *static_cast<const Args*>(launch.args), {1, 1, 1}, launch.short_threads,
+      launch.short_shared_bytes);
 }
 
 void run_emulated_pools(const EmulatedLaunch& launch) {

@@ -24,6 +24,9 @@ struct EmulatedLaunch {
   int32_t exact_column_tiles = 1;
   int32_t exact_threads = 0;
   int64_t exact_shared_bytes = 0;
+  // Of the kernel for short rows.
+  int32_t short_threads = 0;
+  int64_t short_shared_bytes = 0;
 };
 
 // Of float16 with head_dim 64 and 96, and bfloat16 with 64; throws InvalidArgument for others.
@@ -31,6 +34,8 @@ void run_emulated_values(const EmulatedLaunch& launch);
 // Of the same shapes, over split keys of float16 with head_dim 128 instead of 96; on a device with three
 // multiprocessors.
 void run_emulated_exact_decode(const EmulatedLaunch& launch);
+// Of the same shapes, on a device with one multiprocessor.
+void run_emulated_short_decode(const EmulatedLaunch& launch);
 // For estimators that share out a query's rows among its groups; runs before the values.
 void run_emulated_pools(const EmulatedLaunch& launch);
 

@@ -20,16 +20,22 @@ using testing::LaunchSpec;
 
 constexpr size_t kFaulty = 1;
 
+// Queries of each sequence, 1 = decode, and whether the rows are as many as the kernel for short rows serves.
+struct Kind {
+  const char* name;
+  int32_t queries;
+  bool many_rows;
+};
+
 // A batch whose sequence 1 a test breaks, on host arrays that outlive it.
-class CudaFaults : public CudaTest, public ::testing::WithParamInterface<int32_t> {
+class CudaFaults : public CudaTest, public ::testing::WithParamInterface<Kind> {
  protected:
-  // Parameter: queries of each sequence, 1 = decode.
   explicit CudaFaults()
-      : launch_({.sequences = {{GetParam(), 100, 8},
-                               {GetParam(), 200, 8},
-                               {GetParam(), 300, 9},
-                               {GetParam(), 50, 8},
-                               {GetParam(), 64, 0}},
+      : launch_({.sequences = {{GetParam().queries, 100, 8},
+                               {GetParam().queries, 200, 8},
+                               {GetParam().queries, 300, 9},
+                               {GetParam().queries, 50, 8},
+                               {GetParam().queries, 64, 0}},
                  .num_q_heads = 8,
                  .num_kv_heads = 2,
                  .head_dim = 64,
@@ -43,17 +49,22 @@ class CudaFaults : public CudaTest, public ::testing::WithParamInterface<int32_t
     launch_.params.page_table = pages_.data();
   }
 
+  static void choose_kernel(CudaLaunch& cuda) {
+    if (GetParam().many_rows) cuda.limits.multiprocessors = 1;
+  }
+
   // Breaks the launch with `break_it`, expects the fault, mends it with `mend` and expects the first result
   // again.
   template <class Break, class Mend>
   void expect_fault(const std::string& value, const Break& break_it, const Mend& mend) {
     const LaunchBounds bounds = testing::tight_bounds(launch_.params);
     CudaLaunch cuda(launch_, bounds);
+    choose_kernel(cuda);
     const std::vector<double> expected = cuda.run();
     break_it();
     EXPECT_THAT(cuda.fault(), Names("sequence 1", value));
     const std::vector<double> out = cuda.output();
-    const auto per_sequence = static_cast<size_t>(GetParam() * cuda.query_elements());
+    const auto per_sequence = static_cast<size_t>(GetParam().queries * cuda.query_elements());
     for (size_t i = 0; i < out.size(); ++i) {
       if (i / per_sequence == kFaulty) {
         ASSERT_TRUE(std::isnan(out[i])) << value << ": element " << i << " is " << out[i];
@@ -74,8 +85,10 @@ class CudaFaults : public CudaTest, public ::testing::WithParamInterface<int32_t
   Launch launch_;
   std::vector<int32_t> lengths_, pages_;
 };
-INSTANTIATE_TEST_SUITE_P(Kernels, CudaFaults, ::testing::Values(1, 3),
-                         [](const auto& queries) { return queries.param == 1 ? "decode" : "prefill"; });
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaFaults,
+                         ::testing::Values(Kind{"decode", 1, false}, Kind{"prefill", 3, false},
+                                           Kind{"short_rows", 1, true}),
+                         [](const auto& kind) { return std::string(kind.param.name); });
 
 TEST_P(CudaFaults, ALengthOutsideTheBoundsIsNamed) {
   for (const int32_t bad : {301, 100000, std::numeric_limits<int32_t>::max(), -5, 0})
@@ -85,6 +98,7 @@ TEST_P(CudaFaults, ALengthOutsideTheBoundsIsNamed) {
 // For those who queue launches before they look: the copy behind a good launch still has the fault.
 TEST_P(CudaFaults, AreInEveryCopyUntilTheWorkspaceIsReset) {
   CudaLaunch cuda(launch_, testing::tight_bounds(launch_.params));
+  choose_kernel(cuda);
   (void)cuda.run();
   AttentionFault* faults = nullptr;
   testing::require(cudaMallocHost(reinterpret_cast<void**>(&faults), 4 * sizeof(AttentionFault)),
@@ -112,7 +126,7 @@ TEST_P(CudaFaults, AreInEveryCopyUntilTheWorkspaceIsReset) {
 }
 
 TEST_P(CudaFaults, FewerKeysThanQueriesAreNamed) {
-  expect_bad_value(lengths_[1], GetParam() - 1);
+  expect_bad_value(lengths_[1], GetParam().queries - 1);
 }
 
 TEST_P(CudaFaults, APageOutsideThePoolIsNamed) {
@@ -145,6 +159,7 @@ TEST_P(CudaFaults, FlashWithFewerSamplesThanTilesIsNamed) {
 // A page of no visible token may hold anything; a budget has no meaning under exact.
 TEST_P(CudaFaults, WhatNoRowNeedsIsNoFault) {
   CudaLaunch cuda(launch_);
+  choose_kernel(cuda);
   pages_[launch_.params.max_pages + 13] = -7;
   EXPECT_EQ(cuda.fault(), "no fault");
   launch_.params.method.estimator = Estimator::kExact;
@@ -154,21 +169,23 @@ TEST_P(CudaFaults, WhatNoRowNeedsIsNoFault) {
 
 // One query a sequence leaves query_start nothing to say.
 TEST_P(CudaFaults, ASequenceWithMoreQueriesThanTheBoundIsNamed) {
-  if (GetParam() == 1) GTEST_SKIP() << "a decode launch does not read query_start";
+  if (GetParam().queries == 1) GTEST_SKIP() << "a decode launch does not read query_start";
   LaunchBounds bounds = testing::tight_bounds(launch_.params);
   std::vector<int64_t> starts(launch_.params.query_start, launch_.params.query_start + 6);
   CudaLaunch cuda(launch_, bounds);
+  choose_kernel(cuda);
   starts[2] += 1;  // sequence 1 takes a query of sequence 2
   launch_.params.query_start = starts.data();
-  EXPECT_THAT(cuda.fault(), Names("sequence 1", GetParam() + 1));
+  EXPECT_THAT(cuda.fault(), Names("sequence 1", GetParam().queries + 1));
   cuda.output();  // guards
 }
 
 TEST_P(CudaFaults, FallingQueryStartsAreNamed) {
-  if (GetParam() == 1) GTEST_SKIP() << "a decode launch does not read query_start";
+  if (GetParam().queries == 1) GTEST_SKIP() << "a decode launch does not read query_start";
   LaunchBounds bounds = testing::tight_bounds(launch_.params);
   std::vector<int64_t> starts(launch_.params.query_start, launch_.params.query_start + 6);
   CudaLaunch cuda(launch_, bounds);
+  choose_kernel(cuda);
   for (const int64_t bad : {int64_t{-4}, int64_t{1} << 40}) {
     starts[2] = bad;
     launch_.params.query_start = starts.data();

@@ -1,0 +1,289 @@
+// Decodes short rows with small budgets in one kernel, where a launch has many of them: a warp reads the keys
+// of one sequence and KV head, keeps the weights and the statistics of their score tiles in shared memory,
+// and draws the samples and adds the value rows itself, while the copies of its next keys are under way.
+// Weights never go through memory, and there is no second kernel that has to wait for them.
+//
+// Products, score tiles and selection are those of the two kernels, and so are the bits of every row.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "kernels/cuda/args.h"
+#include "kernels/cuda/batch_index.cuh"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/products.cuh"
+#include "kernels/cuda/row_group.cuh"
+#include "kernels/cuda/sequences.cuh"
+#include "kernels/cuda/short_decode.h"
+#include "kernels/cuda/tile_weights.cuh"
+#include "kernels/cuda/value_kernel.cuh"
+#include "kernels/cuda/value_row.cuh"
+#include "kernels/cuda/warp_ring.cuh"
+
+namespace allot::kernels::cuda {
+
+// Shared memory of a warp: its ring, the weights and statistics of a row in every head of a group, the
+// entries of a head and what its selection needs, and the barriers of the ring.
+template <class T, int kHeadDim, class Selection>
+struct ShortDecodeShape {
+  using Products = KeyProducts<T, kHeadDim, 1>;
+  using Ring = WarpRing<Products::kStageBytes,
+                        int{std::bit_floor(unsigned{Products::kRingBytes} / Products::kStageBytes)}>;
+
+  __host__ __device__ static constexpr int64_t weight_bytes(int32_t tiles, int32_t group) {
+    return int64_t{tiles} * group * kScoreTile * 2;
+  }
+  __host__ __device__ static constexpr int64_t stat_bytes(int32_t tiles, int32_t group) {
+    return int64_t{tiles} * group * int64_t{sizeof(TileStats)};
+  }
+  static constexpr int64_t kEntryBytes = kWarpRowBudget * int64_t{sizeof(Entry)};
+  __host__ __device__ static constexpr int64_t selection_bytes(int32_t tiles) {
+    return (Selection::shared_bytes(tiles) + 15) / 16 * 16;
+  }
+  __host__ __device__ static constexpr int64_t warp_bytes(int32_t tiles, int32_t group) {
+    const int64_t bytes = Ring::kBytes + weight_bytes(tiles, group) + stat_bytes(tiles, group) + kEntryBytes +
+                          selection_bytes(tiles) + Ring::kBarrierBytes;
+    return (bytes + 127) / 128 * 128;  // to which the next warp's ring is aligned
+  }
+};
+
+// A sequence and KV head, the unit of work of a warp.
+struct ShortRow {
+  bool exists = false;
+  bool bad_page = false;  // lane's own: among those that it looked up
+  FaultCode fault = kFaultNone;
+  int32_t sequence = 0;
+  int32_t kv_head = 0;
+  int32_t budget = 0;
+  int32_t keys = 0;
+  int32_t tiles = 0;  // to be scored: none where nothing is drawn
+};
+
+template <class T, int kHeadDim, class Selection>
+class ShortDecoder {
+  using Shape = ShortDecodeShape<T, kHeadDim, Selection>;
+  using Products = typename Shape::Products;
+  using Ring = typename Shape::Ring;
+
+ public:
+  // `shared` is the warp's memory behind its ring.
+  __device__ __forceinline__ ShortDecoder(const Args& args, Ring& ring, char* shared,
+                                          RowGroup<1>::Scratch& scratch)
+      : args_(args),
+        ring_(ring),
+        group_(scratch),
+        weights_(reinterpret_cast<uint16_t*>(shared)),
+        stats_(reinterpret_cast<TileStats*>(shared + Shape::weight_bytes(args.row_tiles, args.group))),
+        entries_(reinterpret_cast<Entry*>(reinterpret_cast<char*>(stats_) +
+                                          Shape::stat_bytes(args.row_tiles, args.group))),
+        selection_shared_(reinterpret_cast<char*>(entries_) + Shape::kEntryBytes),
+        lane_(group_.lane()),
+        rows_(static_cast<int32_t>(args.p.batch) * args.num_kv_heads.value()),
+        products_(lane_) {}
+
+  // First the warp's own row, then whichever is next. The next row is looked up while the one before it is
+  // worked on, and its first keys are copied while the samples of that one are drawn.
+  __device__ __forceinline__ void run(int32_t worker, int32_t workers) {
+    ShortRow row = load_row(worker);
+    int32_t item = next_item(workers);  // of lane 0
+    look_up(row, 0);
+    fill();
+#pragma unroll 1
+    while (row.exists) {
+      ShortRow next = load_row(__shfl_sync(kFullWarp, item, 0));
+      item = next_item(workers);
+      if (row.tiles > 0) load_queries(row);
+#pragma unroll 1
+      for (int32_t first = 0;; first += kMaxPieceTiles) {
+        const bool ends = first + kMaxPieceTiles >= row.tiles;
+        look_up(ends ? next : row, ends ? 0 : first + kMaxPieceTiles);
+        score(row, first, min(row.tiles, first + kMaxPieceTiles));
+        if (ends) break;
+      }
+      // The ring may have run empty over rows without keys.
+      fill();
+      sample(row);
+      row = next;
+    }
+  }
+
+ private:
+  static constexpr int kTileStages = kScoreTile / kStageKeys;
+
+  __device__ __forceinline__ int32_t next_item(int32_t workers) const {
+    if (rows_ <= workers) return rows_;
+    return lane_ == 0 ? workers + atomicAdd(args_.next_piece, 1) : 0;
+  }
+
+  __device__ __forceinline__ ShortRow load_row(int32_t item) {
+    ShortRow row;
+    if (item >= rows_) return row;
+    row.exists = true;
+    row.sequence = args_.num_kv_heads.quotient(item);
+    row.kv_head = item - row.sequence * args_.num_kv_heads.value();
+    const PassSequence sequence = pass_sequence(args_, row.sequence, &row.fault);
+    if (row.kv_head == 0 && lane_ == 0) report_fault(args_, row.fault, row.sequence, sequence);
+    row.budget = budget_of(args_, row.sequence);
+    row.keys = sequence.length;
+    if (sequence.count > 0 && row.budget != kDenseBudget) row.tiles = score_tiles(row.keys);
+    return row;
+  }
+
+  // The stages of the row's score tiles from `first` on, of up to kMaxPieceTiles, join those the ring will be
+  // filled with.
+  __device__ __forceinline__ void look_up(ShortRow& row, int32_t first) {
+    const int32_t first_key = first * kScoreTile;
+    const int32_t last_key = min(row.keys, first_key + kMaxPieceTiles * kScoreTile);
+    const int32_t stages = first < row.tiles ? (last_key - first_key + kStageKeys - 1) / kStageKeys : 0;
+    const int32_t ahead = (lane_ - known_stages_) & 31;
+    if (ahead < stages) {
+      row_ = key_row(args_, row.sequence, row.kv_head, first_key + ahead * kStageKeys, &row.bad_page);
+    }
+    known_stages_ += stages;
+  }
+
+  __device__ __forceinline__ void fill() {
+    ring_.fill(known_stages_, Products::stage(args_, row_));
+  }
+
+  __device__ __forceinline__ int32_t head(const ShortRow& row, int32_t of_group) const {
+    return row.kv_head * args_.group + of_group;
+  }
+
+  __device__ __forceinline__ void load_queries(const ShortRow& row) {
+    products_.load(args_, [&](int column) -> QueryPlace {
+      return {column < args_.group, row.sequence, head(row, column)};
+    });
+  }
+
+  // Leaves the weights and statistics of score tiles [first, last).
+  __device__ __forceinline__ void score(const ShortRow& row, int32_t first, int32_t last) {
+#pragma unroll 1
+    for (int32_t tile = first; tile < last; ++tile) {
+      const int32_t keys = row.keys - tile * kScoreTile;
+      typename Products::Scores scores;
+#pragma unroll
+      for (int i = 0; i < kTileStages; ++i) {
+        if (i * kStageKeys < keys) {
+          products_.multiply(ring_.wait(), i, scores);
+          ring_.advance();
+          fill();
+        } else {
+          Products::clear(i, scores);
+        }
+      }
+      products_.finish(
+          scores, args_.p.scale * kLog2E, [&](int) { return keys; },
+          [&](int column, const uint4(&vectors)[Products::kVectors], const TileStats& stats) {
+            if (column >= args_.group) return;
+            const int32_t index = column * args_.row_tiles + tile;
+#pragma unroll
+            for (int v = 0; v < Products::kVectors; ++v)
+              *reinterpret_cast<uint4*>(weights_ + index * kScoreTile + products_.position(v)) = vectors[v];
+            if (products_.leads()) stats_[index] = stats;
+          });
+    }
+  }
+
+  // Draws the samples of the row in every head, and writes the output.
+  __device__ __forceinline__ void sample(const ShortRow& row) {
+    if (row.budget == kDenseBudget && row.fault == kFaultNone) return;  // another kernel serves it
+    // The keys of a page outside the pool are unknown.
+    const bool bad_page = __any_sync(kFullWarp, row.bad_page);
+    const bool draws = row.budget > 0 && row.fault == kFaultNone && !bad_page;
+#pragma unroll 1
+    for (int32_t of_group = 0; of_group < args_.group; ++of_group) {
+      __syncwarp();
+      T* const out = static_cast<T*>(args_.p.out) +
+                     (int64_t{row.sequence} * args_.p.num_q_heads + head(row, of_group)) * kHeadDim;
+      if (!draws || !sample(row, of_group, out)) {
+        const bool is_zero = row.budget == 0 && row.fault == kFaultNone;
+        for (int i = lane_; i < kHeadDim; i += 32) out[i] = static_cast<T>(is_zero ? 0.0f : NAN);
+      }
+    }
+    __syncwarp();
+  }
+
+  // In one head; false, with nothing written, where the row's weights are not finite.
+  __device__ __forceinline__ bool sample(const ShortRow& of_group_row, int32_t of_group, T* out) {
+    ValueRow row;
+    row.sequence = of_group_row.sequence;
+    row.head = head(of_group_row, of_group);
+    row.kv_head = of_group_row.kv_head;
+    row.keys = of_group_row.keys;
+    row.tiles = of_group_row.tiles;
+    row.budget = of_group_row.budget;
+    row.stats = stats_ + of_group * args_.row_tiles;
+    row.weights = weights_ + of_group * args_.row_tiles * kScoreTile;
+    const SequenceDraws& draws = args_.p.draws[row.sequence];
+    row.draws = {draws.key, draws.question, args_.p.layer,
+                 static_cast<uint32_t>(args_.p.first_head + row.head), static_cast<uint32_t>(row.keys - 1)};
+    Selection selection(args_, row, group_, selection_shared_);
+    if (!isfinite(selection.total())) return false;
+    selection.fill(Batch{entries_, 0, row.budget});
+    __syncwarp();
+    Gather<T, kHeadDim, 1> gather(0, lane_);
+    gather.add(args_.p.value_pages, entries_, row.budget);
+    if (args_.row_table != nullptr)
+      count_new_rows(args_, row, rows_of_group(args_, row, row.sequence), entries_, row.budget, group_);
+    const auto& sum = gather.reduce();
+    if (gather.writes(lane_)) {
+      const uint4 packed{pack<T>(sum[0], sum[1]), pack<T>(sum[2], sum[3]), pack<T>(sum[4], sum[5]),
+                         pack<T>(sum[6], sum[7])};
+      *reinterpret_cast<uint4*>(out + gather.element()) = packed;
+    }
+    return true;
+  }
+
+  const Args& args_;
+  Ring& ring_;
+  RowGroup<1> group_;
+  uint16_t* const weights_;       // [group, row_tiles, kScoreTile], in stage order
+  TileStats* const stats_;        // [group, row_tiles]
+  Entry* const entries_;          // of a head
+  char* const selection_shared_;  // of a head
+  const int lane_;
+  const int32_t rows_;
+  Products products_;
+  uint32_t row_ = 0;  // of the next stage whose number is the lane's modulo 32, among all cached keys
+  int32_t known_stages_ = 0;
+};
+
+// Grid: one block a multiprocessor, each warp on its own.
+template <class Selection, class T, int kHeadDim>
+__global__ void __launch_bounds__(32 * kMostShortWarps, 1)
+    short_decode_kernel(const __grid_constant__ Args args) {
+  using Shape = ShortDecodeShape<T, kHeadDim, Selection>;
+  using Ring = typename Shape::Ring;
+  ALLOT_DYNAMIC_SHARED(128, shared);
+  __shared__ RowGroup<1>::Scratch scratch;  // a warp needs none
+  const int warps = static_cast<int>(blockDim.x) / 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t warp_bytes = Shape::warp_bytes(args.row_tiles, args.group);
+  char* const own = shared + warp * warp_bytes;
+  // Nothing else is in L2 that many keys should spare. That lines which somebody wrote before go to memory at
+  // once, and not one by one while the launch reads, is better where L2 is filled many times.
+  constexpr int64_t kBesideL2 = int64_t{256} << 20;
+  const int64_t key_bytes = args.p.batch * args.num_kv_heads.value() * args.max_length * (kHeadDim * 2);
+  Ring ring(own, reinterpret_cast<uint64_t*>(own + warp_bytes - Ring::kBarrierBytes), lane,
+            key_bytes <= kBesideL2);
+  wait_for_predecessor();
+  let_dependents_start();
+  const int32_t workers = static_cast<int32_t>(gridDim.x) * warps;
+  // Neighbouring rows go to different multiprocessors, so that a small batch occupies all of them.
+  ShortDecoder<T, kHeadDim, Selection>(args, ring, own + Ring::kBytes, scratch)
+      .run(warp * static_cast<int32_t>(gridDim.x) + static_cast<int32_t>(blockIdx.x), workers);
+  // The last warp leaves the counters at zero.
+  if (lane == 0) {
+    int32_t* const finished = args.next_piece + 1;
+    __threadfence();
+    if (atomicAdd(finished, 1) == workers - 1) {
+      *finished = 0;
+      *args.next_piece = 0;
+    }
+  }
+}
+
+}  // namespace allot::kernels::cuda
