@@ -192,13 +192,14 @@ ScorePlan plan_exact_decode(const AttentionParams& p, const DeviceLimits& limits
 
 // Short rows, many of them, with small budgets: a warp each. Otherwise a plan without warps.
 ScorePlan plan_short_decode(const AttentionParams& p, const Plan& launch, const DeviceLimits& limits) {
-  // Fewer warps of a block keep too few copies under way.
-  constexpr int64_t kFewestWarps = 5;
+  // Fewer warps of a block leave it idle while they draw: longer rows are faster in two kernels.
+  constexpr int64_t kFewestWarps = 8;
   // Rows for each multiprocessor, so that their warps are busy to the end.
   constexpr int64_t kManyRows = 8;
   const int32_t group = p.num_q_heads / p.num_kv_heads;
   const bool fits = launch.one_query_each && launch.passes == 1 && launch.workers == Workers::kWarp &&
                     p.method.score_stage == ScoreStage::kExact && p.split.high == nullptr && group <= 8 &&
+                    limits.compute_capability >= 90 &&  // measured on none before
                     !launch.dense_left;
   const ShortDecodeKernel kernel = fits ? short_decode_kernel(p) : ShortDecodeKernel{};
   if (kernel.function == nullptr || p.batch * p.num_kv_heads < kManyRows * limits.multiprocessors) return {};

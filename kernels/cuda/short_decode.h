@@ -9,7 +9,7 @@
 namespace allot::kernels::cuda {
 
 // A block of it has up to kMostShortWarps warps, each with shared memory of its own.
-inline constexpr int kMostShortWarps = 8;
+inline constexpr int kMostShortWarps = 12;
 struct ShortDecodeKernel {
   void (*function)(Args) = nullptr;
   // Dynamic shared memory of a warp for rows of up to `tiles` score tiles, an even number, in `group` heads.

@@ -28,8 +28,10 @@ namespace allot::kernels::cuda {
 template <class T, int kHeadDim, class Selection>
 struct ShortDecodeShape {
   using Products = KeyProducts<T, kHeadDim, 1>;
-  using Ring = WarpRing<Products::kStageBytes,
-                        int{std::bit_floor(unsigned{Products::kRingBytes} / Products::kStageBytes)}>;
+  // Small, for the sake of more warps: what is under way follows from their number. Two stages at least.
+  static constexpr int kRingBytes = 8 * 1024;
+  static constexpr int kStages = std::bit_floor(unsigned{kRingBytes} / Products::kStageBytes);
+  using Ring = WarpRing<Products::kStageBytes, (kStages < 2 ? 2 : kStages)>;
 
   __host__ __device__ static constexpr int64_t weight_bytes(int32_t tiles, int32_t group) {
     return int64_t{tiles} * group * kScoreTile * 2;

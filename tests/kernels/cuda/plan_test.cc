@@ -560,6 +560,36 @@ TEST(CudaPlan, OfRowsIsThatOfAsManySamplesOfTheGroup) {
 }
 
 // Every bound by itself, from every point of a grid: a workspace sized for larger bounds serves smaller ones.
+// By what was measured: many rows, short enough that eight warps of a block hold one each.
+TEST(CudaPlan, ManyShortRowsWithSmallBudgetsHaveAKernelOfTheirOwn) {
+  const auto warps = [](const Shape& shape, int32_t keys, int32_t budget = 8,
+                        const std::function<void(AttentionParams&)>& change = {}) {
+    AttentionParams p = launch(shape);
+    if (change) change(p);
+    const Plan plan = make_plan(p, decode(shape.batch, keys, budget), kH200);
+    EXPECT_LE(plan.short_decode.shared_bytes, kH200.shared_bytes_per_block);
+    EXPECT_EQ(plan.short_decode.threads, 32 * plan.short_decode.warps);
+    return plan.short_decode.warps;
+  };
+  const Shape shape{.batch = 1536, .group = 7, .num_kv_heads = 4};
+  EXPECT_EQ(warps(shape, 672), 11);
+  EXPECT_EQ(warps({.batch = 256}, 2048), 8);
+  EXPECT_EQ(warps({.batch = 256}, 300), 12);
+  EXPECT_EQ(warps({.batch = 256}, 2400), 0) << "too long";
+  EXPECT_EQ(warps({.batch = 64}, 2048), 0) << "too few";
+  EXPECT_GT(warps(shape, 672, 32), 0);
+  EXPECT_EQ(warps(shape, 672, 33), 0) << "a budget for more than a warp";
+  EXPECT_EQ(warps({.batch = 1536, .group = 16, .num_kv_heads = 2}, 300), 0);
+  for (const Estimator estimator : {Estimator::kIid, Estimator::kStrat, Estimator::kThreshold})
+    EXPECT_GT(warps({.estimator = estimator, .batch = 256}, 672), 0) << name(estimator);
+  for (const Estimator estimator : {Estimator::kExact, Estimator::kProp, Estimator::kJoint, Estimator::kTopk})
+    EXPECT_EQ(warps({.estimator = estimator, .batch = 256}, 672), 0) << name(estimator);
+  EXPECT_EQ(warps(shape, 672, 8, [](AttentionParams& p) { p.method.score_stage = ScoreStage::kBernoulli; }),
+            0);
+  static int8_t plane = 0;
+  EXPECT_EQ(warps(shape, 672, 8, [](AttentionParams& p) { p.split = {.high = &plane, .low = &plane}; }), 0);
+}
+
 TEST(CudaPlan, TheWorkspaceGrowsWithEveryBound) {
   constexpr std::array<int64_t, 9> kQueries = {1, 2, 6, 7, 63, 64, 500, 20000, 300000};
   constexpr std::array<int32_t, 4> kMaxQueries = {1, 2, 100, 100000};

@@ -50,7 +50,7 @@ TEST_P(ShortDecode, FollowsTheReference) {
                                  {1, 200, 0},
                                  {1, 256, 9},
                                  {1, 257, 20},
-                                 {1, 1300, 8},
+                                 {1, 1000, 8},
                                  {1, 700, 31}},
                    .num_q_heads = shape.group * shape.num_kv_heads,
                    .num_kv_heads = shape.num_kv_heads,
