@@ -8,6 +8,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/args.h"
 #include "kernels/cuda/batch_index.cuh"
@@ -20,6 +21,7 @@
 #include "kernels/cuda/value_kernel.cuh"
 #include "kernels/cuda/value_row.cuh"
 #include "kernels/cuda/warp_ring.cuh"
+#include "kernels/methods/targets/heads_together.cuh"
 
 namespace allot::kernels::cuda {
 
@@ -41,7 +43,8 @@ struct ShortDecodeShape {
   }
   static constexpr int64_t kEntryBytes = kWarpRowBudget * int64_t{sizeof(Entry)};
   __host__ __device__ static constexpr int64_t selection_bytes(int32_t tiles) {
-    return (Selection::shared_bytes(tiles) + 15) / 16 * 16;
+    const int64_t bytes = (Selection::shared_bytes(tiles) + 15) / 16 * 16;
+    return bytes > TargetsOfHeads::kSharedBytes ? bytes : TargetsOfHeads::kSharedBytes;
   }
   __host__ __device__ static constexpr int64_t warp_bytes(int32_t tiles, int32_t group) {
     const int64_t bytes = Ring::kBytes + weight_bytes(tiles, group) + stat_bytes(tiles, group) + kEntryBytes +
@@ -112,6 +115,7 @@ class ShortDecoder {
 
  private:
   static constexpr int kTileStages = kScoreTile / kStageKeys;
+  static constexpr bool kHeadsTogether = std::is_same_v<Selection, TargetSelection<1>>;
 
   __device__ __forceinline__ int32_t next_item(int32_t workers) const {
     if (rows_ <= workers) return rows_;
@@ -194,48 +198,84 @@ class ShortDecoder {
     // The keys of a page outside the pool are unknown.
     const bool bad_page = __any_sync(kFullWarp, row.bad_page);
     const bool draws = row.budget > 0 && row.fault == kFaultNone && !bad_page;
+    const int32_t lanes = kHeadsTogether && draws ? TargetsOfHeads::lanes_of_head(row.tiles, row.budget) : 32;
 #pragma unroll 1
-    for (int32_t of_group = 0; of_group < args_.group; ++of_group) {
+    for (int32_t first = 0; first < args_.group; first += 32 / lanes) {
       __syncwarp();
-      T* const out = static_cast<T*>(args_.p.out) +
-                     (int64_t{row.sequence} * args_.p.num_q_heads + head(row, of_group)) * kHeadDim;
-      if (!draws || !sample(row, of_group, out)) {
-        const bool is_zero = row.budget == 0 && row.fault == kFaultNone;
-        for (int i = lane_; i < kHeadDim; i += 32) out[i] = static_cast<T>(is_zero ? 0.0f : NAN);
+      if (lanes < 32) {
+        sample_together(row, first, lanes);
+      } else if (!draws || !sample_head(row, first)) {
+        fill_output(row, first, row.budget == 0 && row.fault == kFaultNone ? 0.0f : NAN);
       }
     }
     __syncwarp();
   }
 
-  // In one head; false, with nothing written, where the row's weights are not finite.
-  __device__ __forceinline__ bool sample(const ShortRow& of_group_row, int32_t of_group, T* out) {
+  __device__ __forceinline__ T* output(const ShortRow& row, int32_t of_group) const {
+    return static_cast<T*>(args_.p.out) +
+           (int64_t{row.sequence} * args_.p.num_q_heads + head(row, of_group)) * kHeadDim;
+  }
+  __device__ __forceinline__ void fill_output(const ShortRow& row, int32_t of_group, float x) const {
+    for (int i = lane_; i < kHeadDim; i += 32) output(row, of_group)[i] = static_cast<T>(x);
+  }
+
+  __device__ __forceinline__ ValueRow value_row(const ShortRow& of_heads, int32_t of_group) const {
     ValueRow row;
-    row.sequence = of_group_row.sequence;
-    row.head = head(of_group_row, of_group);
-    row.kv_head = of_group_row.kv_head;
-    row.keys = of_group_row.keys;
-    row.tiles = of_group_row.tiles;
-    row.budget = of_group_row.budget;
+    row.sequence = of_heads.sequence;
+    row.head = head(of_heads, of_group);
+    row.kv_head = of_heads.kv_head;
+    row.keys = of_heads.keys;
+    row.tiles = of_heads.tiles;
+    row.budget = of_heads.budget;
     row.stats = stats_ + of_group * args_.row_tiles;
     row.weights = weights_ + of_group * args_.row_tiles * kScoreTile;
     const SequenceDraws& draws = args_.p.draws[row.sequence];
     row.draws = {draws.key, draws.question, args_.p.layer,
                  static_cast<uint32_t>(args_.p.first_head + row.head), static_cast<uint32_t>(row.keys - 1)};
+    return row;
+  }
+
+  // In one head; false, with nothing written, where the row's weights are not finite.
+  __device__ __forceinline__ bool sample_head(const ShortRow& of_heads, int32_t of_group) {
+    const ValueRow row = value_row(of_heads, of_group);
     Selection selection(args_, row, group_, selection_shared_);
     if (!isfinite(selection.total())) return false;
     selection.fill(Batch{entries_, 0, row.budget});
     __syncwarp();
+    add_values(row, entries_, output(of_heads, of_group));
+    return true;
+  }
+
+  // In as many heads from `first` on as there are lanes for.
+  __device__ __forceinline__ void sample_together(const ShortRow& of_heads, int32_t first, int32_t lanes) {
+    const int32_t own = first + lane_ / lanes;
+    const ValueRow row = value_row(of_heads, min(own, args_.group - 1));
+    const TargetsOfHeads targets(args_, row, own < args_.group, lanes, lane_,
+                                 reinterpret_cast<double*>(selection_shared_), entries_);
+    const int32_t last = min(args_.group, first + 32 / lanes);
+#pragma unroll 1
+    for (int32_t of_group = first; of_group < last; ++of_group) {
+      const int32_t place = (of_group - first) * lanes;
+      if (isfinite(__shfl_sync(kFullWarp, targets.total(), place))) {
+        add_values(row, entries_ + place, output(of_heads, of_group));
+      } else {
+        fill_output(of_heads, of_group, NAN);
+      }
+    }
+  }
+
+  // `row` is that of any head.
+  __device__ __forceinline__ void add_values(const ValueRow& row, const Entry* entries, T* out) {
     Gather<T, kHeadDim, 1> gather(0, lane_);
-    gather.add(args_.p.value_pages, entries_, row.budget);
+    gather.add(args_.p.value_pages, entries, row.budget);
     if (args_.row_table != nullptr)
-      count_new_rows(args_, row, rows_of_group(args_, row, row.sequence), entries_, row.budget, group_);
+      count_new_rows(args_, row, rows_of_group(args_, row, row.sequence), entries, row.budget, group_);
     const auto& sum = gather.reduce();
     if (gather.writes(lane_)) {
       const uint4 packed{pack<T>(sum[0], sum[1]), pack<T>(sum[2], sum[3]), pack<T>(sum[4], sum[5]),
                          pack<T>(sum[6], sum[7])};
       *reinterpret_cast<uint4*>(out + gather.element()) = packed;
     }
-    return true;
   }
 
   const Args& args_;

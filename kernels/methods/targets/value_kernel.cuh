@@ -9,6 +9,24 @@
 
 namespace allot::kernels::cuda {
 
+// Sample `s` of a row, whose score tiles have the CDF `cdf` up to `total`, relative to the score `largest`.
+__device__ __forceinline__ Entry drawn_entry(const Args& args, const ValueRow& row, const double* cdf,
+                                             double total, float largest, int32_t s) {
+  const bool one_offset = args.p.method.estimator == Estimator::kSys;
+  const bool independent = args.p.method.estimator == Estimator::kIid;
+  const float u = draw_uniform(row.draws, one_offset ? kRowDraw : static_cast<uint32_t>(s));
+  const double fraction =
+      independent ? independent_target<double>(u) : stratum_target<double>(s, row.budget, u);
+  const double target = fraction * total;
+  const int32_t tile = find_tile(cdf, 0, row.tiles - 1, target);
+  const TileWeights weights(row, tile);
+  const TilePages pages(args, row, tile);
+  const double below = tile == 0 ? 0.0 : cdf[tile - 1];
+  const float local = static_cast<float>(target - below) / tile_scale(row.stats[tile], largest);
+  const int32_t key = tile * kScoreTile + find_key(weights, local, [](float w) { return w; });
+  return {pages.value_row(args, row, key), 1.0f / static_cast<float>(row.budget)};
+}
+
 template <int kWarps>
 class TargetSelection {
  public:
@@ -29,23 +47,9 @@ class TargetSelection {
   __device__ __forceinline__ double total() const { return masses_.total; }
 
   __device__ __forceinline__ void fill(const Batch& batch) {
-    const bool one_offset = args_.p.method.estimator == Estimator::kSys;
-    const bool independent = args_.p.method.estimator == Estimator::kIid;
-    const float weight = 1.0f / static_cast<float>(row_.budget);
 #pragma unroll 1
-    for (int32_t s = batch.low + group_.thread(); s < batch.high; s += group_.kThreads) {
-      const float u = draw_uniform(row_.draws, one_offset ? kRowDraw : static_cast<uint32_t>(s));
-      const double fraction =
-          independent ? independent_target<double>(u) : stratum_target<double>(s, row_.budget, u);
-      const double target = fraction * masses_.total;
-      const int32_t tile = find_tile(cdf_, 0, row_.tiles - 1, target);
-      const TileWeights weights(row_, tile);
-      const TilePages pages(args_, row_, tile);
-      const double below = tile == 0 ? 0.0 : cdf_[tile - 1];
-      const float local = static_cast<float>(target - below) / tile_scale(row_.stats[tile], masses_.largest);
-      const int32_t key = tile * kScoreTile + find_key(weights, local, [](float w) { return w; });
-      batch.put(s, {pages.value_row(args_, row_, key), weight});
-    }
+    for (int32_t s = batch.low + group_.thread(); s < batch.high; s += group_.kThreads)
+      batch.put(s, drawn_entry(args_, row_, cdf_, masses_.total, masses_.largest, s));
   }
 
  private:
