@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <set>
+#include <span>
 #include <thread>
 #include <utility>
 

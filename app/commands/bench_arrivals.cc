@@ -7,6 +7,7 @@
 #include <iostream>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <thread>
 

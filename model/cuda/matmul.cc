@@ -365,8 +365,7 @@ struct Matmul::Impl {
     if (bias) {
       set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(data_type(p.dtype)));
     }
-    // Sums stay in the tensor cores: their 14 bits lose a tenth, at most, of what the factors' 4 have lost, in
-    // seven eighths of the time.
+    // Sums stay in the tensor cores: their 14 bits lose a tenth of what the factors' 4 have lost, at most.
     set(plan.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
     if (in_product) set_row_scales(plan.operation);
     return plan;
