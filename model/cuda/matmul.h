@@ -56,9 +56,9 @@ void validate_matmul(const MatmulParams& params);
 //     without tuning, and computes products of more rows, 16 at a time, which the library has no algorithm
 //     for;
 //   - the library's, of tensor cores for 8 bits: the input is quantised as the weights are, with a scale for
-//     every row (quantize_rows_cuda). Sums are those of the tensor cores, of some 14 bits. Where the library does not take scales of rows and channels in a
-//     product (before 12.9, and on compute capabilities other than 9.0) they are applied in a second step,
-//     which rounds once more.
+//     every row (quantize_rows_cuda). Sums are those of the tensor cores, of some 14 bits. Where the library
+//     does not take scales of rows and channels in a product (before 12.9, and on compute capabilities other
+//     than 9.0) they are applied in a second step, which rounds once more.
 //
 // Not for use by several threads at once, nor on several streams at once: products share a workspace.
 class Matmul {
