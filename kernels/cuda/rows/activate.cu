@@ -35,11 +35,16 @@ __global__ void __launch_bounds__(kActivateThreads) activate_and_multiply(Activa
   store_elements<T, N>(static_cast<T*>(p.out) + row * p.width + i, x);
 }
 
-// Vectors of a row that a thread keeps, in 16 bits; what is beyond is computed a second time.
-constexpr int kKeptOfGate = 8;
+// Most vectors of a row that a thread keeps, in 16 bits; what is beyond is computed a second time.
+constexpr int kMostKept = 7;
 
-// A block a row.
-__global__ void __launch_bounds__(kMaxQuantizeThreads)
+struct GateUp {
+  uint4 gate, up;
+};
+
+// A block a row, of whose vectors a thread keeps kKept.
+template <int kKept>
+__global__ void __launch_bounds__(kMaxQuantizeThreads, 2)
     activate_and_quantize(ActivateAndMultiplyParams p, QuantizedRows quantized) {
   using T = __nv_bfloat16;
   constexpr int kN = kVector<T>;
@@ -49,10 +54,14 @@ __global__ void __launch_bounds__(kMaxQuantizeThreads)
   uint8_t* const bits = quantized.elements + row * p.width;
   const auto step = static_cast<int32_t>(blockDim.x) * kN;
   const int32_t begin = static_cast<int32_t>(threadIdx.x) * kN;
-  const auto compute = [&](int32_t i) {
+  const auto load = [&](int32_t i) {
+    return GateUp{.gate = *reinterpret_cast<const uint4*>(gate + i),
+                  .up = *reinterpret_cast<const uint4*>(gate + p.width + i)};
+  };
+  const auto compute = [&](const GateUp& raw) {
     float x[kN], up[kN];
-    load_elements<T, kN>(gate + i, x);
-    load_elements<T, kN>(gate + p.width + i, up);
+    expand<T>(raw.gate, x);
+    expand<T>(raw.up, up);
     uint32_t words[kN / 2];
 #pragma unroll
     for (int j = 0; j < kN; j += 2)
@@ -67,16 +76,20 @@ __global__ void __launch_bounds__(kMaxQuantizeThreads)
 #pragma unroll
     for (int j = 0; j < kN; ++j) largest = larger_magnitude(largest, x[j]);
   };
-  uint4 kept[kKeptOfGate];
+  uint4 kept[kKept];
+  GateUp next = {};
+  if (begin < p.width) next = load(begin);
 #pragma unroll
-  for (int k = 0; k < kKeptOfGate; ++k) {
-    if (begin + k * step < p.width) kept[k] = compute(begin + k * step);
+  for (int k = 0; k < kKept; ++k) {
+    const GateUp raw = next;
+    // A division is a branch, behind which no load is begun: so the next vector's comes before.
+    if (k + 1 < kKept && begin + (k + 1) * step < p.width) next = load(begin + (k + 1) * step);
+    if (begin + k * step < p.width) {
+      kept[k] = compute(raw);
+      find_largest(kept[k]);
+    }
   }
-#pragma unroll
-  for (int k = 0; k < kKeptOfGate; ++k) {
-    if (begin + k * step < p.width) find_largest(kept[k]);
-  }
-  for (int32_t i = begin + kKeptOfGate * step; i < p.width; i += step) find_largest(compute(i));
+  for (int32_t i = begin + kKept * step; i < p.width; i += step) find_largest(compute(load(i)));
 
   const Fp8Scale scale = fp8_scale(largest_of_block(largest));
   const auto give = [&](int32_t i, const uint4& raw) {
@@ -85,18 +98,11 @@ __global__ void __launch_bounds__(kMaxQuantizeThreads)
     store_quantized(bits + i, x, scale);
   };
 #pragma unroll
-  for (int k = 0; k < kKeptOfGate; ++k) {
+  for (int k = 0; k < kKept; ++k) {
     if (begin + k * step < p.width) give(begin + k * step, kept[k]);
   }
-  for (int32_t i = begin + kKeptOfGate * step; i < p.width; i += step) give(i, compute(i));
+  for (int32_t i = begin + kKept * step; i < p.width; i += step) give(i, compute(load(i)));
   if (threadIdx.x == 0) quantized.scales[row] = scale.scale;
-}
-
-// As few rounds of a full block as the row takes, and in these no more threads than it needs.
-uint32_t activate_and_quantize_threads(int32_t width) {
-  const auto vectors = static_cast<uint32_t>(width / kVector<__nv_bfloat16>);
-  const uint32_t rounds = (vectors + kMaxQuantizeThreads - 1) / kMaxQuantizeThreads;
-  return ((vectors + rounds - 1) / rounds + 31) / 32 * 32;
 }
 
 }  // namespace
@@ -121,10 +127,16 @@ void activate_and_multiply_quantized_cuda(const ActivateAndMultiplyParams& p, co
                                           const DeviceLimits& limits, CudaStream stream) {
   cuda::check(p, out);
   if (p.rows == 0) return;
-  cuda::launch_overlapped(
-      cuda::activate_and_quantize,
-      {.rows = static_cast<uint32_t>(p.rows), .threads = cuda::activate_and_quantize_threads(p.width)},
-      limits, stream, p, out);
+  // As few vectors a thread as the row takes in a block, and no more threads than it then needs.
+  const auto vectors = static_cast<uint32_t>(p.width / cuda::kVector<__nv_bfloat16>);
+  const uint32_t rounds = (vectors + cuda::kMaxQuantizeThreads - 1) / cuda::kMaxQuantizeThreads;
+  const cuda::RowGrid grid{.rows = static_cast<uint32_t>(p.rows),
+                           .threads = ((vectors + rounds - 1) / rounds + 31) / 32 * 32};
+  const auto launch = [&](auto kernel) { cuda::launch_overlapped(kernel, grid, limits, stream, p, out); };
+  if (rounds <= 2) return launch(cuda::activate_and_quantize<2>);
+  if (rounds <= 4) return launch(cuda::activate_and_quantize<4>);
+  if (rounds <= 5) return launch(cuda::activate_and_quantize<5>);
+  launch(cuda::activate_and_quantize<cuda::kMostKept>);
 }
 
 }  // namespace allot::kernels
