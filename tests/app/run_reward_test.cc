@@ -2,14 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <string>
-
 #include "app/run/run_spec_builder.h"
 #include "base/error.h"
 #include "policy/learner.h"
-#include "tests/app/run_command.h"
-#include "tests/app/small_model.h"
-#include "tests/message_of.h"
+#include "tests/app/small_run.h"
 #include "tests/names.h"
 #include "wire/messages.pb.h"
 #include "wire/spec.h"
@@ -19,24 +15,7 @@ namespace {
 
 using ::testing::IsEmpty;
 
-class RewardOfARun : public ::testing::Test {
- protected:
-  RewardOfARun() : small_(write_small_model(fresh_directory())) {
-    run_.model = small_.model;
-    run_.data = small_.train;
-    run_.heldout = small_.heldout;
-    run_.policy.name = "pairs";
-    run_.policy.total = 64;
-  }
-
-  template <class Expected>
-  std::string fault() {
-    return message_of<Expected>([&] { (void)build_run_spec(run_); });
-  }
-
-  SmallModel small_;
-  RunOptions run_;
-};
+using RewardOfARun = SmallRun;
 
 TEST_F(RewardOfARun, ARunOfAnswersSaysNothingOfItsKindAsInTheReleaseBefore) {
   const wire::RunSpec spec = build_run_spec(run_);

@@ -13,6 +13,7 @@
 #include "tests/app/condition_fields.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
+#include "tests/app/small_run.h"
 #include "tests/names.h"
 #include "wire/messages.pb.h"
 #include "wire/spec.h"
@@ -29,26 +30,8 @@ using ::testing::Not;
 using ::testing::Pair;
 using ::testing::SizeIs;
 
-class RunSpecBuilder : public ::testing::Test {
+class RunSpecBuilder : public SmallRun {
  protected:
-  RunSpecBuilder() : small_(write_small_model(fresh_directory())) {
-    run_.model = small_.model;
-    run_.data = small_.train;
-    run_.heldout = small_.heldout;
-    run_.policy.name = "pairs";
-    run_.policy.total = 64;
-  }
-
-  template <class Expected>
-  std::string fault() {
-    try {
-      (void)build_run_spec(run_);
-    } catch (const Expected& error) {
-      return error.what();
-    }
-    return "";
-  }
-
   // Builds the run, and the one that its command gives; returns the conditions.
   evaluation::Conditions expect_the_same_again() {
     const wire::RunSpec spec = build_run_spec(run_);
@@ -71,9 +54,6 @@ class RunSpecBuilder : public ::testing::Test {
     EXPECT_EQ(worker::conditions_of(made), worker::conditions_of(spec));
     return worker::conditions_of(spec);
   }
-
-  SmallModel small_;
-  RunOptions run_;
 };
 
 TEST_F(RunSpecBuilder, SpecHoldsFingerprintsCountsAndAbsolutePaths) {
