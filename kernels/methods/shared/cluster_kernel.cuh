@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim, kCorrected>::kThreads, 
 #pragma unroll
     for (int p = 0; p < kMostRowParts; ++p) x += of_parts[p];
     if constexpr (kCorrected) {
-      WeightSums weights;
+      WeightSums weights = {};
 #pragma unroll 1
       for (int p = 0; p < parts.parts; ++p) weights += shared.weights[p][(parts.rank * share + i) / kHeadDim];
       x *= weights.factor();

@@ -98,10 +98,11 @@ class GatherHeads {
   float sum_[kHeads][kElements] = {};
 };
 
-// Of a head's rows that were read: the sum of their weights before and after these were corrected.
+// Of a head's rows that were read: the sum of their weights before and after these were corrected. Without
+// initial values, since shared memory has none.
 struct WeightSums {
-  float before = 0;
-  float after = 0;
+  float before;
+  float after;
 
   __device__ __forceinline__ WeightSums& operator+=(const WeightSums& other) {
     before += other.before;
@@ -197,7 +198,7 @@ class CorrectedGatherHeads : public GatherHeads<T, kHeadDim, kHeads, kAhead> {
   const int64_t query_;  // of the first head, among all of the launch
   const int32_t heads_;
   const int lane_;
-  WeightSums weights_[kHeads / 4];
+  WeightSums weights_[kHeads / 4] = {};
 };
 
 template <class T, int kHeadDim, int kHeads, bool kCorrected, bool kAhead = true>
@@ -235,7 +236,7 @@ struct WarpSums {
   }
   // Of one of the heads.
   __device__ __forceinline__ WeightSums weights(int head) const {
-    WeightSums sums;
+    WeightSums sums = {};
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) sums += of_weights[w][head];
     return sums;

@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
 #pragma unroll 1
   for (int i = group.thread(); i < row.heads * kHeadDim; i += group.kThreads) {
     float x = 0;
-    WeightSums weights;
+    WeightSums weights = {};
 #pragma unroll 4
     for (int k = 0; k < parts; ++k) {
       const float* const of_part = &partial[(int64_t{i / kHeadDim} * args.parts + k) * kPartFloats];
