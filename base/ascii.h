@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace allot {
 
@@ -31,6 +32,17 @@ constexpr std::string_view trim(std::string_view text) {
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
   while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
   return text;
+}
+
+// The entries of a list such as "a,b,c": one more than it has commas, and any of them may be empty.
+inline std::vector<std::string_view> entries_of(std::string_view list) {
+  std::vector<std::string_view> entries;
+  for (size_t comma = list.find(','); comma != std::string_view::npos; comma = list.find(',')) {
+    entries.push_back(list.substr(0, comma));
+    list.remove_prefix(comma + 1);
+  }
+  entries.push_back(list);
+  return entries;
 }
 
 }  // namespace allot

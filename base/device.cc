@@ -4,6 +4,7 @@
 #include <charconv>
 #include <optional>
 
+#include "base/ascii.h"
 #include "base/error.h"
 
 namespace allot {
@@ -51,9 +52,8 @@ Device parse_device(std::string_view text) {
 
 std::vector<Device> parse_device_list(std::string_view text) {
   std::vector<Device> devices;
-  for (size_t start = 0; start <= text.size();) {
-    const size_t end = std::min(text.find(',', start), text.size());
-    const Device device = parse_device(text.substr(start, end - start));
+  for (const std::string_view entry : entries_of(text)) {
+    const Device device = parse_device(entry);
     const auto other = std::ranges::find_if(devices, [&](const Device& one) { return overlap(one, device); });
     if (other != devices.end()) {
       throw InvalidArgument("device " + device.name() + " is listed twice" +
@@ -61,7 +61,6 @@ std::vector<Device> parse_device_list(std::string_view text) {
                             "; list each device once");
     }
     devices.push_back(device);
-    start = end + 1;
   }
   return devices;
 }

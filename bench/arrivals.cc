@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/philox.h"
+#include "bench/generate.h"
 #include "model/kv_cache.h"
 
 namespace allot::bench {
@@ -16,22 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
-
-model::GenerationRequest random_request(uint32_t number, int32_t prompt_tokens, int32_t new_tokens,
-                                        const ArrivalWorkload& workload, int32_t vocab_size) {
-  model::GenerationRequest request;
-  request.id = number;
-  request.question = number;
-  request.samples = workload.samples;
-  request.max_new_tokens = new_tokens;
-  request.ignore_eos = true;
-  for (int32_t place = 0; place < prompt_tokens; ++place) {
-    const DrawRow row{
-        .key = {}, .question = number, .layer = 0, .head = 0, .position = static_cast<uint32_t>(place)};
-    request.prompt.push_back(static_cast<int32_t>(draw_bits(row, 0) % static_cast<uint32_t>(vocab_size)));
-  }
-  return request;
-}
 
 // Most tokens of a reply before the last one has its first: with chunked prefill there is a decode step after
 // each pass of their prompts.
@@ -50,8 +34,8 @@ void submit_replies(model::Engine& engine, const ArrivalWorkload& workload, cons
   for (int32_t i = 0; i < workload.replies; ++i) {
     model::GenerationRequest request =
         random_request(static_cast<uint32_t>(i), workload.reply_prompt_tokens,
-                       workload.reply_tokens + most_tokens_ahead(workload, engine.options()), workload,
-                       engine.config().vocab_size);
+                       workload.reply_tokens + most_tokens_ahead(workload, engine.options()),
+                       workload.samples, engine.config().vocab_size);
     request.stop = [&token, i](std::span<const int32_t>) { return token(i); };
     engine.submit(std::move(request));
   }
@@ -65,7 +49,7 @@ void warm_up(model::Engine& engine, const ArrivalWorkload& workload) {
   auto number = static_cast<uint32_t>(workload.replies);
   const int64_t replies = engine.pending();
   for (const int32_t length : lengths)
-    engine.submit(random_request(number++, length, std::min(workload.answer_tokens, 4), workload,
+    engine.submit(random_request(number++, length, std::min(workload.answer_tokens, 4), workload.samples,
                                  engine.config().vocab_size));
   while (engine.pending() > replies) (void)engine.step();
   ended = true;
@@ -126,7 +110,7 @@ ArrivalTiming time_arrivals(model::Engine& engine, const ArrivalWorkload& worklo
       const size_t length = static_cast<size_t>(next) % workload.prompt_tokens.size();
       model::GenerationRequest request =
           random_request(static_cast<uint32_t>(workload.replies + next), workload.prompt_tokens[length],
-                         workload.answer_tokens, workload, engine.config().vocab_size);
+                         workload.answer_tokens, workload.samples, engine.config().vocab_size);
       timing.prompt_tokens += std::ssize(request.prompt);
       request.stop = [&, arrival = next](std::span<const int32_t> output) {
         if (output.size() == 1)

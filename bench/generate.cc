@@ -6,24 +6,29 @@
 #include "base/philox.h"
 
 namespace allot::bench {
-namespace {
 
-int32_t random_token(uint32_t prompt, uint32_t place, int32_t vocab_size) {
-  const DrawRow row{.key = {}, .question = prompt, .layer = 0, .head = 0, .position = place};
-  return static_cast<int32_t>(draw_bits(row, 0) % static_cast<uint32_t>(vocab_size));
-}
-
-model::GenerationRequest make_request(uint32_t number, const GenerateWorkload& workload, int32_t vocab_size) {
+model::GenerationRequest random_request(uint32_t number, int32_t prompt_tokens, int32_t new_tokens,
+                                        const std::vector<int32_t>& samples, int32_t vocab_size) {
   model::GenerationRequest request;
   request.id = number;
   request.question = number;
-  request.samples = workload.samples;
-  request.max_new_tokens = workload.new_tokens;
-  request.sampling = workload.sampling;
+  request.samples = samples;
+  request.max_new_tokens = new_tokens;
   request.ignore_eos = true;
-  for (int32_t place = 0; place < workload.prompt_tokens; ++place) {
-    request.prompt.push_back(random_token(number, static_cast<uint32_t>(place), vocab_size));
+  for (int32_t place = 0; place < prompt_tokens; ++place) {
+    const DrawRow row{
+        .key = {}, .question = number, .layer = 0, .head = 0, .position = static_cast<uint32_t>(place)};
+    request.prompt.push_back(static_cast<int32_t>(draw_bits(row, 0) % static_cast<uint32_t>(vocab_size)));
   }
+  return request;
+}
+
+namespace {
+
+model::GenerationRequest make_request(uint32_t number, const GenerateWorkload& workload, int32_t vocab_size) {
+  model::GenerationRequest request =
+      random_request(number, workload.prompt_tokens, workload.new_tokens, workload.samples, vocab_size);
+  request.sampling = workload.sampling;
   return request;
 }
 

@@ -25,6 +25,11 @@ struct GenerateWorkload {
   int32_t warm_ups = 1;
 };
 
+// A request of random token ids, a function of its number, which is also its id and question. No eos token
+// ends it.
+model::GenerationRequest random_request(uint32_t number, int32_t prompt_tokens, int32_t new_tokens,
+                                        const std::vector<int32_t>& samples, int32_t vocab_size);
+
 // Seconds of one repetition, from the first submit to the last token.
 struct GenerateTiming {
   double total_seconds = 0;

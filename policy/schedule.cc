@@ -89,11 +89,8 @@ const Schedule& schedule_of_prompt(std::span<const ScheduleBand> bands, const Sc
 
 Schedule parse_schedule(std::string_view text) {
   Schedule schedule;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    schedule.samples.push_back(parse_entry(trim(text.substr(begin, end - begin)), schedule.samples.size()));
-    begin = end + 1;
-  }
+  for (const std::string_view entry : entries_of(text))
+    schedule.samples.push_back(parse_entry(trim(entry), schedule.samples.size()));
   return schedule;
 }
 

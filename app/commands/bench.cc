@@ -473,7 +473,8 @@ int run_bench(std::span<const std::string> arguments) {
   set.positional(
       "what", &options.what, "WHAT",
       "what to measure: decode (prompt and reply of a batch) here; attention (CUDA kernels), schedule (decode "
-      "steps under a schedule) and arrivals (replies while long prompts arrive) have options of their own, see allot bench attention --help");
+      "steps under a schedule) and arrivals (replies while long prompts arrive) have options of their own, see allot "
+      "bench attention --help");
   declare_model_option(
       &set, &options.model,
       "Hugging Face model: a directory, or org/name[@revision] in the local cache of the hub");

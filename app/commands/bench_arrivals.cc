@@ -17,6 +17,7 @@
 #include "app/run/attention_options.h"
 #include "app/run/generation_options.h"
 #include "app/run/model_options.h"
+#include "base/ascii.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -60,8 +61,7 @@ struct ArrivalRow {
 std::vector<int32_t> token_counts(std::string_view text, const char* option, int32_t least) {
   constexpr int32_t kMost = 1 << 20;
   std::vector<int32_t> counts;
-  while (true) {
-    const std::string_view entry = text.substr(0, text.find(','));
+  for (const std::string_view entry : entries_of(text)) {
     int32_t count = 0;
     const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), count);
     if (error != std::errc{} || end != entry.data() + entry.size() || count < least || count > kMost) {
@@ -70,9 +70,8 @@ std::vector<int32_t> token_counts(std::string_view text, const char* option, int
                       option, entry, least, kMost));
     }
     counts.push_back(count);
-    if (entry.size() == text.size()) return counts;
-    text.remove_prefix(entry.size() + 1);
   }
+  return counts;
 }
 
 std::vector<int32_t> chunks_of(const ArrivalBenchOptions& options) {

@@ -13,6 +13,7 @@
 #include "app/run/generation_options.h"
 #include "app/run/model_options.h"
 #include "app/scoring/scoring.h"
+#include "base/ascii.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "model/engine.h"
@@ -22,9 +23,7 @@ namespace {
 
 std::vector<int32_t> parse_ids(std::string_view text) {
   std::vector<int32_t> ids;
-  while (true) {
-    const size_t comma = std::min(text.find(','), text.size());
-    const std::string_view entry = text.substr(0, comma);
+  for (const std::string_view entry : entries_of(text)) {
     int32_t id = 0;
     const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), id);
     if (error != std::errc{} || end != entry.data() + entry.size() || id < 0)
@@ -32,9 +31,8 @@ std::vector<int32_t> parse_ids(std::string_view text) {
           "--ids: entry {} is \"{}\", expected a token id; ids are separated by commas, as in 1,15,7",
           ids.size(), entry));
     ids.push_back(id);
-    if (comma == text.size()) return ids;
-    text.remove_prefix(comma + 1);
   }
+  return ids;
 }
 
 // NumPy's .npy format, version 1.0: magic, version, header length (16 bit, little endian), a Python literal

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "base/ascii.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -46,16 +47,13 @@ policy::Schedule parse_uniform(std::string_view text, int32_t layers) {
 
 // Whether the text is meant as a list: each entry is "exact" or made of what numbers are made of.
 bool is_list(std::string_view text) {
-  while (true) {
-    const size_t comma = std::min(text.find(','), text.size());
-    std::string_view entry = text.substr(0, comma);
+  for (std::string_view entry : entries_of(text)) {
     while (entry.starts_with(' ')) entry.remove_prefix(1);
     while (entry.ends_with(' ')) entry.remove_suffix(1);
     if (entry != kExactLayerText && entry.find_first_not_of("0123456789- ") != std::string_view::npos)
       return false;
-    if (comma == text.size()) return true;
-    text.remove_prefix(comma + 1);
   }
+  return true;
 }
 
 // An export into the directory changed config.json, and so its hash; weights, tokenizer and shape still tell
@@ -131,8 +129,7 @@ void note_unread_schedule(const std::filesystem::path& directory, std::string_vi
 
 std::vector<int64_t> parse_totals(std::string_view text, std::string_view option) {
   std::vector<int64_t> totals;
-  while (true) {
-    const std::string_view entry = text.substr(0, text.find(','));
+  for (const std::string_view entry : entries_of(text)) {
     int64_t total = 0;
     const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), total);
     if (error != std::errc{} || end != entry.data() + entry.size() || total < 1)
@@ -142,9 +139,8 @@ std::vector<int64_t> parse_totals(std::string_view text, std::string_view option
     if (std::ranges::find(totals, total) != totals.end())
       throw UsageError(fmt::format("{}: {} is given twice", option, total));
     totals.push_back(total);
-    if (entry.size() == text.size()) return totals;
-    text.remove_prefix(entry.size() + 1);
   }
+  return totals;
 }
 
 }  // namespace allot::app

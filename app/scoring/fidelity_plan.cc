@@ -11,6 +11,7 @@
 #include "app/run/generation_options.h"
 #include "app/run/grader_option.h"
 #include "app/run/model_options.h"
+#include "base/ascii.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -25,18 +26,7 @@ namespace {
 
 constexpr int64_t kTextTokens = 512;  // of a piece, unless told
 
-// The entries of "a,b,c".
-std::vector<std::string> entries_of(std::string_view text) {
-  std::vector<std::string> entries;
-  while (true) {
-    const size_t comma = std::min(text.find(','), text.size());
-    entries.emplace_back(text.substr(0, comma));
-    if (comma == text.size()) return entries;
-    text.remove_prefix(comma + 1);
-  }
-}
-
-int32_t parse_samples(const std::string& entry) {
+int32_t parse_samples(std::string_view entry) {
   int32_t samples = 0;
   const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), samples);
   if (error != std::errc{} || end != entry.data() + entry.size() || samples < 0)
@@ -51,7 +41,7 @@ std::vector<NamedSchedule> schedules_of(const FidelityPlanOptions& options,
   const std::filesystem::path& directory = options.model;
   std::vector<NamedSchedule> schedules;
   if (!options.samples.empty()) {
-    for (const std::string& entry : entries_of(options.samples))
+    for (const std::string_view entry : entries_of(options.samples))
       schedules.push_back(
           parse_schedule_argument(fmt::format("uniform:{}", parse_samples(entry)), model, directory));
   }
@@ -230,7 +220,7 @@ FidelityPlan plan_fidelity(FidelityPlanOptions* options, OptionSet* set) {
   adopt(sources, set);
   add_texts(options, &plan);
 
-  for (const std::string& name : entries_of(options->estimators)) {
+  for (const std::string_view name : entries_of(options->estimators)) {
     kernels::AttentionMethod method = options->attention;
     method.estimator = kernels::parse_estimator(name);
     kernels::keep_own_parameters(&method);

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "app/scoring/reply_plan.h"
+#include "base/ascii.h"
 #include "base/error.h"
 #include "model/tokenizer.h"
 #include "worker/prompt_room.h"
@@ -45,8 +46,7 @@ std::vector<double> own_scores(std::span<const LengthScores> schedules) {
 
 std::vector<int64_t> parse_lengths(std::string_view text) {
   std::vector<int64_t> lengths;
-  while (true) {
-    const std::string_view entry = text.substr(0, text.find(','));
+  for (const std::string_view entry : entries_of(text)) {
     const bool thousands = entry.ends_with('k');
     const std::string_view digits = entry.substr(0, entry.size() - (thousands ? 1 : 0));
     int64_t length = 0;
@@ -60,8 +60,6 @@ std::vector<int64_t> parse_lengths(std::string_view text) {
       throw UsageError(fmt::format("--lengths: {} does not come after {}; give rising numbers of tokens",
                                    entry, lengths.back()));
     lengths.push_back(length);
-    if (entry.size() == text.size()) break;
-    text.remove_prefix(entry.size() + 1);
   }
   if (lengths.size() == 1)
     throw UsageError(fmt::format("--lengths {} is one band; give at least two, or leave it out", lengths[0]));

@@ -253,7 +253,8 @@ MatmulParams CudaDecoder::product(LayerProduct which, int32_t layer, int64_t row
 
 CudaDecoder::Fed CudaDecoder::fed(LayerProduct which, int32_t layer, int64_t rows) {
   Fed fed{.product = product(which, layer, rows), .input = {}};
-  if (!int8_inputs()) fed.input = matmul_.quantized_input(fed.product);
+  const bool by_sub_norm = which == LayerProduct::kDown && config_.sub_norms;
+  if (!int8_inputs() && !by_sub_norm) fed.input = matmul_.quantized_input(fed.product);
   fed.product.quantized = fed.input.elements != nullptr;
   return fed;
 }
@@ -467,8 +468,7 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
                                                       .activation = config_.activation,
                                                       .gate_up = gate_up_.data(),
                                                       .out = activated_.data()};
-  Fed down{.product = product(LayerProduct::kDown, layer, rows), .input = {}};
-  if (!config_.sub_norms) down = fed(LayerProduct::kDown, layer, rows);
+  const Fed down = fed(LayerProduct::kDown, layer, rows);
   if (down.input.elements != nullptr) {
     kernels::activate_and_multiply_quantized_cuda(activation, down.input, device_, stream);
   } else {

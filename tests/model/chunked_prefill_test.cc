@@ -185,12 +185,7 @@ TEST_F(ChunkedPrefill, RepliesAreThoseOfPromptsAtOnce) {
 }
 
 TEST_F(ChunkedPrefill, CancelledPromptsLeaveTheirTurnToTheNext) {
-  std::vector<GenerationRequest> requests = mixed_requests(12);
-  for (GenerationRequest& request : requests) {
-    request.max_new_tokens = 19;
-    request.ignore_eos = true;
-    request.stop = nullptr;
-  }
+  const std::vector<GenerationRequest> requests = unstopped_requests(12, 19);
   Engine whole(kLlamaGroup4, small_engine());
   const auto expected = run(whole, requests);
   for (int at = 1; at < 14; ++at) {

@@ -37,6 +37,17 @@ inline std::vector<GenerationRequest> mixed_requests(size_t count) {
   return requests;
 }
 
+// The same, but that each has so many new tokens, whatever they are.
+inline std::vector<GenerationRequest> unstopped_requests(size_t count, int32_t new_tokens) {
+  std::vector<GenerationRequest> requests = mixed_requests(count);
+  for (GenerationRequest& request : requests) {
+    request.max_new_tokens = new_tokens;
+    request.ignore_eos = true;
+    request.stop = nullptr;
+  }
+  return requests;
+}
+
 struct Reply {
   std::vector<int32_t> tokens;
   Finish finish;

@@ -171,12 +171,7 @@ TEST_F(TwoPasses, TakeRequestsThatComeWhileTheyRun) {
 }
 
 TEST_F(TwoPasses, AreLeftByCancelledSequencesWhoseSlotsAndPagesGoToTheNext) {
-  std::vector<GenerationRequest> requests = mixed_requests(12);
-  for (GenerationRequest& request : requests) {
-    request.max_new_tokens = 19;
-    request.ignore_eos = true;
-    request.stop = nullptr;
-  }
+  const std::vector<GenerationRequest> requests = unstopped_requests(12, 19);
   const auto expected = one_at_a_time(requests);
   for (int at = 1; at < 12; ++at) {
     EngineOptions options = small_engine();

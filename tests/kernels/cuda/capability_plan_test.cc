@@ -8,6 +8,7 @@
 #include "kernels/cuda/args.h"
 #include "kernels/cuda/code_capability.h"
 #include "kernels/cuda/plan.h"
+#include "tests/kernels/cuda/plan_launch.h"
 #include "tests/kernels/methods.h"
 
 namespace allot::kernels::cuda {
@@ -32,24 +33,8 @@ const std::vector<Device> kEveryDevice = {
      {.compute_capability = 120, .multiprocessors = 170, .shared_bytes_per_block = 99 * 1024}},
 };
 
-AttentionParams shape_of(Estimator estimator, int64_t batch, int32_t group, int32_t head_dim) {
-  AttentionParams p;
-  p.batch = batch;
-  p.num_q_heads = 8 * group;
-  p.num_kv_heads = 8;
-  p.head_dim = head_dim;
-  p.page_size = 16;
-  p.max_pages = kMaxCudaLength / 16;
-  p.num_pages = 1 << 20;
-  p.dtype = DType::kBFloat16;
-  p.scale = 0.1f;
-  p.query_stride = int64_t{p.num_q_heads} * p.head_dim;
-  p.method.estimator = estimator;
-  return p;
-}
-
 Plan joint_plan(const DeviceLimits& limits) {
-  return make_plan(shape_of(Estimator::kJoint, 6, 4, 128),
+  return make_plan(launch({.estimator = Estimator::kJoint, .batch = 6}),
                    {.num_queries = 6, .max_queries = 1, .max_length = 32768, .max_budget = 1024}, limits);
 }
 
@@ -59,7 +44,8 @@ TEST(CapabilityPlan, EveryKernelsSharedMemoryIsWithinTheDevices) {
       for (const int32_t group : {1, 4, 8}) {
         for (const int32_t head_dim : {64, 128, 256}) {
           for (const int32_t length : {1024, 32768, kMaxCudaLength}) {
-            const AttentionParams p = shape_of(estimator, 16, group, head_dim);
+            const AttentionParams p =
+                launch({.estimator = estimator, .batch = 16, .group = group, .head_dim = head_dim});
             const LaunchBounds bounds{.num_queries = 16,
                                       .max_queries = 1,
                                       .max_length = length,

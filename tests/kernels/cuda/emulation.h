@@ -207,9 +207,10 @@ inline void emulated_wait_at(const void* barrier, int time) {
   while (state.times % 2 == static_cast<uint32_t>(time) % 2) emulation::Blocks::yield();
 }
 
-// multiply_accumulate of kernels/cuda/device.cuh, which says who holds what.
-template <class T>
-void emulated_multiply_accumulate(float (&acc)[4], const uint4& a, uint32_t b0, uint32_t b1) {
+// A product of 16 rows and 8 columns, whose operands have kPerWord elements a word: element(word, k) is one
+// of them. kernels/cuda/device.cuh says who holds what.
+template <int kPerWord, class Sum, class Element>
+void emulated_product(Sum (&acc)[4], const uint4& a, uint32_t b0, uint32_t b1, const Element& element) {
   struct Pair {
     uint32_t first, second;
   };
@@ -220,42 +221,32 @@ void emulated_multiply_accumulate(float (&acc)[4], const uint4& a, uint32_t b0, 
   gather(rows[0], a.x, a.z);
   gather(rows[1], a.y, a.w);
   gather(columns, b0, b1);
-  const auto element = [](const Pair& pair, int k) {
-    const uint32_t word = k < 8 ? pair.first : pair.second;
-    const auto bits = static_cast<uint16_t>(k % 2 == 0 ? word : word >> 16);
-    return static_cast<float>(std::bit_cast<T>(bits));
+  constexpr int kHalf = 4 * kPerWord;
+  const auto of = [&](const Pair& pair, int k) {
+    return element(k < kHalf ? pair.first : pair.second, k % kPerWord);
   };
   const int g = emulation::lane() / 4;
   const int t = emulation::lane() % 4;
   for (int i = 0; i < 4; ++i) {
     const int column = 2 * t + i % 2;
-    for (int k = 0; k < 16; ++k)
-      acc[i] += element(rows[i / 2][4 * g + k % 8 / 2], k) * element(columns[4 * column + k % 8 / 2], k);
+    for (int k = 0; k < 2 * kHalf; ++k)
+      acc[i] += of(rows[i / 2][4 * g + k % kHalf / kPerWord], k) *
+                of(columns[4 * column + k % kHalf / kPerWord], k);
   }
+}
+
+// multiply_accumulate of that header.
+template <class T>
+void emulated_multiply_accumulate(float (&acc)[4], const uint4& a, uint32_t b0, uint32_t b1) {
+  emulated_product<2>(acc, a, b0, b1, [](uint32_t word, int k) {
+    return static_cast<float>(std::bit_cast<T>(static_cast<uint16_t>(word >> 16 * k)));
+  });
 }
 
 // multiply_accumulate_bytes of the same header.
 inline void emulated_multiply_accumulate_bytes(int32_t (&acc)[4], const uint4& a, uint32_t b0, uint32_t b1) {
-  struct Pair {
-    uint32_t first, second;
-  };
-  Pair rows[2][32], columns[32];
-  const auto gather = [](Pair(&all)[32], uint32_t first, uint32_t second) {
-    std::memcpy(all, emulation::Blocks::exchange(Pair{first, second}), sizeof(all));
-  };
-  gather(rows[0], a.x, a.z);
-  gather(rows[1], a.y, a.w);
-  gather(columns, b0, b1);
-  const auto element = [](const Pair& pair, int k) {
-    return int32_t{static_cast<int8_t>((k < 16 ? pair.first : pair.second) >> k % 4 * 8)};
-  };
-  const int g = emulation::lane() / 4;
-  const int t = emulation::lane() % 4;
-  for (int i = 0; i < 4; ++i) {
-    const int column = 2 * t + i % 2;
-    for (int k = 0; k < 32; ++k)
-      acc[i] += element(rows[i / 2][4 * g + k % 16 / 4], k) * element(columns[4 * column + k % 16 / 4], k);
-  }
+  emulated_product<4>(acc, a, b0, b1,
+                      [](uint32_t word, int k) { return int32_t{static_cast<int8_t>(word >> 8 * k)}; });
 }
 
 template <class T>

@@ -15,6 +15,7 @@
 #include "kernels/cuda/args.h"
 #include "kernels/sampling.h"
 #include "tests/kernels/cuda/device_limits.h"
+#include "tests/kernels/cuda/plan_launch.h"
 #include "tests/kernels/methods.h"
 
 namespace allot::kernels::cuda {
@@ -30,30 +31,6 @@ constexpr DeviceLimits kDevices[] = {
 };
 constexpr int32_t kHeadDims[] = {32, 64, 96, 128, 256};
 constexpr int32_t kGroups[] = {1, 4, 7, 8, 16};
-
-struct Shape {
-  Estimator estimator = Estimator::kSys;
-  int64_t batch = 1;
-  int32_t group = 4;
-  int32_t num_kv_heads = 8;
-  int32_t head_dim = 128;
-};
-
-AttentionParams launch(const Shape& shape) {
-  AttentionParams p;
-  p.batch = shape.batch;
-  p.num_q_heads = shape.group * shape.num_kv_heads;
-  p.num_kv_heads = shape.num_kv_heads;
-  p.head_dim = shape.head_dim;
-  p.page_size = 16;
-  p.max_pages = kMaxCudaLength / 16;
-  p.num_pages = 1 << 20;
-  p.dtype = DType::kBFloat16;
-  p.scale = 0.1f;
-  p.query_stride = int64_t{p.num_q_heads} * p.head_dim;
-  p.method.estimator = shape.estimator;
-  return p;
-}
 
 LaunchBounds decode(int64_t batch, int32_t max_length, int32_t max_budget = 128) {
   return {.num_queries = batch, .max_queries = 1, .max_length = max_length, .max_budget = max_budget};
