@@ -1,8 +1,10 @@
 #include "app/cli/stop_signal.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <cstddef>
 
 namespace allot::app {
 namespace {
@@ -22,11 +24,25 @@ void on_signal(int signal) {
   }
 }
 
+// A signal may come in the middle of a product, and oneDNN's code for those in float32 runs with its stack
+// pointer in a workspace on the heap: a handler's frame there would overwrite what lies before it. The kernel
+// hands a process's signals to its first thread.
+void use_own_stack() {
+  alignas(64) static std::byte stack[size_t{64} << 10];  // a frame with all vector registers takes 11 KiB
+  stack_t present = {};
+  if (::gettid() != ::getpid() || ::sigaltstack(nullptr, &present) != 0) return;
+  if ((present.ss_flags & SS_DISABLE) == 0) return;
+  const stack_t own = {.ss_sp = stack, .ss_flags = 0, .ss_size = sizeof(stack)};
+  ::sigaltstack(&own, nullptr);
+}
+
 }  // namespace
 
 const std::atomic<bool>& watch_stop_signals() {
+  use_own_stack();
   struct sigaction action = {};
-  action.sa_handler = on_signal;  // without SA_RESTART, so that a poll returns
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_ONSTACK;  // without SA_RESTART, so that a poll returns
   sigemptyset(&action.sa_mask);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
