@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "episode/samples.h"
 #include "evaluation/checked_numbers.h"
-#include "kernels/split_keys.h"
 
 namespace allot::evaluation {
 namespace {
@@ -45,10 +44,13 @@ struct KeyBytes {
 };
 
 KeyBytes key_bytes(const model::ModelConfig& config, const DecodeShape& shape) {
-  if (shape.key_format == kernels::KeyFormat::kSixteenBits)
-    return {.scored = product({config.head_dim, shape.bytes_per_element})};
-  return {.scored = kernels::split_block_bytes(config.head_dim) / kernels::kSplitBlockKeys,
-          .drawn = shape.key_format == kernels::KeyFormat::kSplit ? config.head_dim : 0};
+  const int64_t bytes = kernels::row_bytes(shape.key_format, config.head_dim, shape.bytes_per_element);
+  const int64_t low = shape.key_format == kernels::CacheFormat::kSplit ? config.head_dim : 0;
+  return {.scored = bytes - low, .drawn = low};
+}
+
+int64_t value_bytes(const model::ModelConfig& config, const DecodeShape& shape) {
+  return kernels::row_bytes(shape.value_format, config.head_dim, shape.bytes_per_element);
 }
 
 }  // namespace
@@ -59,7 +61,7 @@ DecodeBytes exact_bytes(const model::ModelConfig& config, const DecodeShape& sha
   const KeyBytes key = key_bytes(config, shape);
   return {.weights = product({weight_elements(config), shape.bytes_per_element}) - bytes_saved(config, shape),
           .keys = product({rows, key.scored + key.drawn}),
-          .values = product({rows, config.head_dim, shape.bytes_per_element})};
+          .values = product({rows, value_bytes(config, shape)})};
 }
 
 DecodeBytes sampled_bytes(const model::ModelConfig& config, const DecodeShape& shape,
@@ -78,7 +80,7 @@ DecodeBytes sampled_bytes(const model::ModelConfig& config, const DecodeShape& s
             : std::min(shape.keys,
                        kernels::rows_of_group(unit, samples, config.num_q_heads / config.num_kv_heads));
     bytes.keys += heads * (shape.keys * key.scored + rows * key.drawn);
-    bytes.values += heads * rows * config.head_dim * shape.bytes_per_element;
+    bytes.values += heads * rows * value_bytes(config, shape);
   }
   return bytes;
 }

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/key_format.h"
+#include "kernels/cache_format.h"
 #include "kernels/method.h"
 #include "model/model_config.h"
 #include "model/weight_storage.h"
@@ -20,7 +20,9 @@ struct DecodeShape {
   int64_t bytes_per_element = 2;  // of weights, keys and values, where they have no 8 bits
   model::WeightStorage weights = model::WeightStorage::kDtype;
   // Split keys have a byte an element in each plane, and 4 bytes a key beside the high one.
-  kernels::KeyFormat key_format = kernels::KeyFormat::kSixteenBits;
+  kernels::CacheFormat key_format = kernels::CacheFormat::kDtype;
+  // Others than the dtype are those of other engines, or of none.
+  kernels::CacheFormat value_format = kernels::CacheFormat::kDtype;
 };
 
 // Bytes that all layers of a step read.

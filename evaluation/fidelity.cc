@@ -72,19 +72,21 @@ FidelitySummary summarise(std::span<const TextFidelity> texts, int64_t sampled_l
 Json to_json(const FidelityRow& row) {
   const bool whole = row.samples == std::floor(row.samples) && std::abs(row.samples) < 1e15;
   const FidelitySummary& summary = row.summary;
-  return {{"estimator", kernels::name(row.method.estimator)},
-          {"schedule", row.schedule},
-          {"samples", whole ? Json(static_cast<int64_t>(row.samples)) : Json(row.samples)},
-          {"exact_layers", row.exact_layers},
-          {"texts", summary.texts},
-          {"tokens", summary.tokens},
-          {"positions", summary.positions},
-          {"divergence", summary.divergence},
-          {"divergence_standard_error", number_or_null(summary.divergence_error)},
-          {"top1_agreement", summary.top1_agreement},
-          {"rows_per_kv_head", number_or_null(summary.rows_per_kv_head)},
-          {"microseconds", summary.microseconds},
-          {"comparison_microseconds", summary.comparison_microseconds}};
+  Json json = {{"estimator", kernels::name(row.method.estimator)},
+               {"schedule", row.schedule},
+               {"samples", whole ? Json(static_cast<int64_t>(row.samples)) : Json(row.samples)},
+               {"exact_layers", row.exact_layers}};
+  if (row.simulated_cache) json["simulated_cache"] = kernels::name(*row.simulated_cache);
+  json["texts"] = summary.texts;
+  json["tokens"] = summary.tokens;
+  json["positions"] = summary.positions;
+  json["divergence"] = summary.divergence;
+  json["divergence_standard_error"] = number_or_null(summary.divergence_error);
+  json["top1_agreement"] = summary.top1_agreement;
+  json["rows_per_kv_head"] = number_or_null(summary.rows_per_kv_head);
+  json["microseconds"] = row.simulated_cache ? Json() : Json(summary.microseconds);
+  json["comparison_microseconds"] = row.simulated_cache ? Json() : Json(summary.comparison_microseconds);
+  return json;
 }
 
 }  // namespace allot::evaluation

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "kernels/cache_format.h"
 #include "kernels/method.h"
 
 namespace allot::evaluation {
@@ -53,12 +54,15 @@ struct FidelityRow {
   std::string schedule = {};  // as asked for: "uniform:8"
   double samples = 0;         // of a layer that samples, on average, in the unit of the method's budgets
   int64_t exact_layers = 0;
+  // Of keys and values; times are those of the simulation then, and are not shown.
+  std::optional<kernels::CacheFormats> simulated_cache = {};
   FidelitySummary summary = {};
 };
 
 // {"estimator", "schedule", "samples", "exact_layers", "texts", "tokens", "positions", "divergence",
 // "divergence_standard_error", "top1_agreement", "rows_per_kv_head", "microseconds",
-// "comparison_microseconds"}; null for what is not known. A whole number of samples is written as such.
+// "comparison_microseconds"}; null for what is not known. A whole number of samples is written as such. Where
+// a cache is simulated "simulated_cache", "fp8/int8", comes behind the exact layers.
 nlohmann::ordered_json to_json(const FidelityRow& row);
 
 }  // namespace allot::evaluation

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/cache_format.h"
 
 namespace allot::model {
 
@@ -29,6 +30,9 @@ struct ForwardBatch {
   std::vector<int32_t> head_budgets = {};
   std::vector<kernels::SequenceDraws> draws;  // [batch]
   std::vector<int64_t> output_rows;           // tokens whose logits are wanted, ascending
+  // What the keys and values that the pass writes are rounded to before anything reads them: a simulation
+  // (kernels/cache_rounding.h), which the CPU alone has.
+  kernels::CacheFormats simulated_cache = {};
 
   int64_t batch() const { return static_cast<int64_t>(lengths.size()); }
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }

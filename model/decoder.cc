@@ -8,6 +8,7 @@
 
 #include "base/round_up.h"
 #include "kernels/bfloat16.h"
+#include "kernels/cache_rounding.h"
 #include "kernels/rows.h"
 #include "model/parallel.h"
 #include "model/random_weights.h"
@@ -260,6 +261,18 @@ void Decoder::project_qkv(int32_t layer, const ForwardBatch& batch, const Block&
                                .page_size = cache_.shape().page_size,
                                .slots = batch.slots.data() + begin},
                               1);
+    if (!batch.simulated_cache.any()) return;
+    kernels::round_cache({.tokens = part.rows,
+                          .num_kv_heads = config_.num_kv_heads,
+                          .head_dim = config_.head_dim,
+                          .dtype = cache_.shape().dtype,
+                          .formats = batch.simulated_cache,
+                          .key_pages = cache_.keys(layer),
+                          .value_pages = cache_.values(layer),
+                          .value_norms = cache_.value_norms(layer),
+                          .num_pages = cache_.shape().num_pages,
+                          .page_size = cache_.shape().page_size,
+                          .slots = batch.slots.data() + begin});
   });
 }
 

@@ -81,7 +81,8 @@ class Engine {
   // pair alone, as far as docs/internals/engine.md says so of products. Throws InvalidArgument as logits does
   // for a text or a schedule, for a pair of a text that is not there, for a method with a parameter out of
   // range, and in kDecode for prompt_tokens outside 1 to the text's tokens; Unsupported for a method that the
-  // device does not compute; Error when the model gives a logit that is not a finite number.
+  // device does not compute and a cache that it does not simulate; Error when the model gives a logit that is
+  // not a finite number.
   std::vector<Fidelity> fidelity(std::span<const FidelityText> texts, std::span<const FidelityPair> pairs,
                                  const FidelityOptions& options);
 

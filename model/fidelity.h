@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "kernels/cache_format.h"
 #include "kernels/method.h"
 #include "kernels/rows.h"
 
@@ -35,9 +36,13 @@ struct FidelityText {
 // A text under a schedule.
 struct FidelityPair {
   size_t text = 0;
-  // Per layer [layers], as in a GenerationRequest; empty = exact attention, which diverges by nothing.
+  // Per layer [layers], as in a GenerationRequest; empty = exact attention, which diverges by nothing unless
+  // a cache is simulated.
   std::vector<int32_t> samples = {};
   kernels::AttentionMethod attention = {};  // `prefill` is not looked at
+  // What all keys and values of the pair's passes are rounded to, those of an exact prompt, too; on the CPU
+  // only. Exact attention, against which pairs are measured, has the cache as it is.
+  kernels::CacheFormats simulated_cache = {};
 };
 
 struct FidelityOptions {

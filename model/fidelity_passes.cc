@@ -34,8 +34,18 @@ struct Run {
   int64_t first_state = 0;
 };
 
-// Runs the passes of one method. A text's states depend on nothing but the text, whatever shares its passes:
-// a text that is longer than a pass is cut at places of its own.
+// What pairs that share passes have in common.
+struct PassSettings {
+  kernels::AttentionMethod attention;
+  kernels::CacheFormats simulated_cache = {};
+  friend bool operator==(const PassSettings&, const PassSettings&) = default;
+};
+PassSettings settings_of(const FidelityPair& pair) {
+  return {.attention = pair.attention, .simulated_cache = pair.simulated_cache};
+}
+
+// Runs the passes of the same settings. A text's states depend on nothing but the text, whatever shares its
+// passes: a text that is longer than a pass is cut at places of its own.
 class Passes {
  public:
   Passes(Backend& backend, PageAllocator& allocator, const EngineOptions& engine, int32_t num_layers,
@@ -51,30 +61,30 @@ class Passes {
         options_(options) {}
 
   // Keeps the states of the measured positions of all runs, one run behind the other from `first_state` on.
-  void run(std::span<Run> runs, const kernels::AttentionMethod& method, int64_t first_state) {
+  void run(std::span<Run> runs, const PassSettings& settings, int64_t first_state) {
     next_state_ = first_state;
     int64_t state = first_state;
     for (Run& run : runs) {
       run.first_state = state;
       state += measured(*run.text, options_.mode);
-      take_pages(run, method);
+      take_pages(run, settings);
       const int64_t size = size_of(*run.text);
       for (int64_t begin = 0; begin < size;) {
         const int64_t end = begin + prefill_tokens(size, size - begin, chunk_);
-        add(run, begin, end, method);
+        add(run, begin, end, settings);
         begin = end;
       }
       whole_.push_back(&run);
     }
-    flush(method);
+    flush(settings);
   }
 
  private:
-  void take_pages(Run& run, const kernels::AttentionMethod& method) {
+  void take_pages(Run& run, const PassSettings& settings) {
     const int64_t needed = pages_for(size_of(*run.text), page_size_);
     run.pages = allocator_.allocate(needed);
     if (!run.pages.empty()) return;
-    flush(method);
+    flush(settings);
     run.pages = allocator_.allocate(needed);
     if (!run.pages.empty()) return;
     throw InvalidArgument(
@@ -97,7 +107,7 @@ class Passes {
 
   // A prompt of which only the last position is measured runs in a pass that is exact as a whole: devices
   // have faster attention for one than for a pass in which other sequences are sampled.
-  void add(Run& run, int64_t begin, int64_t end, const kernels::AttentionMethod& method) {
+  void add(Run& run, int64_t begin, int64_t end, const PassSettings& settings) {
     const bool sampled = run.pair != nullptr && !run.pair->samples.empty();
     const bool exact_prompt = sampled && options_.mode == FidelityMode::kDecode;
     const int64_t prompt = run.text->prompt_tokens;
@@ -106,7 +116,7 @@ class Passes {
     if (prompts_.ends_with(run) || pass_.ends_with(run) ||
         !prompts_.takes(apart - begin, most_tokens_, most_parts_) ||
         !pass_.takes(end - apart, most_tokens_, most_parts_))
-      flush(method);
+      flush(settings);
     add_part(prompts_, run, begin, apart, {});
     add_part(pass_, run, apart, cut, {});
     if (cut < end) add_part(pass_, run, cut, end, run.pair->samples);
@@ -126,19 +136,20 @@ class Passes {
   }
 
   // Runs the passes that were put together; the pages of runs that are whole now are free again.
-  void flush(const kernels::AttentionMethod& method) {
-    run_pass(prompts_, method);
-    run_pass(pass_, method);
+  void flush(const PassSettings& settings) {
+    run_pass(prompts_, settings);
+    run_pass(pass_, settings);
     for (Run* run : whole_) run->pages = {};
     whole_.clear();
   }
 
-  void run_pass(Pass& pass, const kernels::AttentionMethod& method) {
+  void run_pass(Pass& pass, const PassSettings& settings) {
     if (pass.parts.empty()) return;
-    const ForwardBatch batch = make_batch(pass.parts, num_layers_, page_size_);
+    ForwardBatch batch = make_batch(pass.parts, num_layers_, page_size_);
+    batch.simulated_cache = settings.simulated_cache;
     std::vector<int64_t> rows_read(options_.count_rows ? pass.parts.size() : 0);
     const auto start = std::chrono::steady_clock::now();
-    backend_.keep_states(batch, method, next_state_, rows_read);
+    backend_.keep_states(batch, settings.attention, next_state_, rows_read);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     next_state_ += static_cast<int64_t>(batch.output_rows.size());
     for (size_t i = 0; i < pass.parts.size(); ++i) {
@@ -254,12 +265,12 @@ struct TextPlace {
 };
 constexpr int64_t kBlockRows = 1024;
 
-// The pairs in the order in which they run: those of a group of texts together, then by method, by block, so
-// that the schedules of a block's texts meet in a pass and its exact logits serve all of them, by schedule
+// The pairs in the order in which they run: those of a group of texts together, then by settings, by block,
+// so that the schedules of a block's texts meet in a pass and its exact logits serve all of them, by schedule
 // and by text. Where passes are timed, a schedule's blocks stay together.
 std::vector<size_t> order_of_pairs(std::span<const FidelityPair> pairs,
                                    std::span<const TextPlace> place_of_text, bool timed) {
-  // Methods and schedules have no order of their own: each gets the number of its first appearance.
+  // Settings and schedules have no order of their own: each gets the number of its first appearance.
   const auto numbers = [&](const auto& same) {
     std::vector<size_t> number(pairs.size());
     std::vector<size_t> first;
@@ -270,15 +281,15 @@ std::vector<size_t> order_of_pairs(std::span<const FidelityPair> pairs,
     }
     return number;
   };
-  const std::vector<size_t> method =
-      numbers([](const FidelityPair& a, const FidelityPair& b) { return a.attention == b.attention; });
+  const std::vector<size_t> settings =
+      numbers([](const FidelityPair& a, const FidelityPair& b) { return settings_of(a) == settings_of(b); });
   const std::vector<size_t> schedule =
       numbers([](const FidelityPair& a, const FidelityPair& b) { return a.samples == b.samples; });
   std::vector<size_t> order(pairs.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, {}, [&](size_t i) {
     const TextPlace place = place_of_text[pairs[i].text];
-    return std::tuple(place.group, method[i], timed ? 0 : place.block, schedule[i], pairs[i].text);
+    return std::tuple(place.group, settings[i], timed ? 0 : place.block, schedule[i], pairs[i].text);
   });
   return order;
 }
@@ -325,7 +336,7 @@ std::vector<Fidelity> measure_fidelity(Backend& backend, PageAllocator& allocato
       dense.push_back({.text = &texts[text]});
       dense_rows += rows_of_text(text);
     }
-    passes.run(dense, kernels::AttentionMethod{.estimator = kernels::Estimator::kExact}, 0);
+    passes.run(dense, {.attention = {.estimator = kernels::Estimator::kExact}}, 0);
 
     size_t group_end = next;
     while (group_end < order.size() && place_of_text[pairs[order[group_end]].text].group == group)
@@ -336,7 +347,8 @@ std::vector<Fidelity> measure_fidelity(Backend& backend, PageAllocator& allocato
       size_t like_end = next;
       for (; like_end < group_end; ++like_end) {
         const FidelityPair& pair = pairs[order[like_end]];
-        if (!(pair.attention == first.attention) || (options.timed && pair.samples != first.samples)) break;
+        if (!(settings_of(pair) == settings_of(first)) || (options.timed && pair.samples != first.samples))
+          break;
       }
       const size_t end = stretch_end(next, like_end, most_rows,
                                      [&](size_t i) { return rows_of_text(pairs[order[i]].text); });
@@ -347,7 +359,7 @@ std::vector<Fidelity> measure_fidelity(Backend& backend, PageAllocator& allocato
         result.tokens = size_of(texts[pair.text]);
         sampled.push_back({.text = &texts[pair.text], .pair = &pair, .result = &result});
       }
-      passes.run(sampled, first.attention, dense_rows);
+      passes.run(sampled, settings_of(first), dense_rows);
       compare(backend, sampled, dense, options);
     }
   }

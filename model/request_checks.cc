@@ -166,6 +166,7 @@ void RequestChecks::fidelity(std::span<const FidelityText> texts, std::span<cons
     if (pair.text >= texts.size()) refuse("a pair names text {} of {} texts", pair.text, texts.size());
     const std::vector<std::string> faults = method_faults(pair.attention);
     if (!faults.empty()) refuse("the attention method of a pair: {}", fmt::join(faults, "; "));
+    require_simulation(pair.simulated_cache, config_->head_dim, parse_device(options_->device));
     check_samples(pair.samples, static_cast<int64_t>(texts[pair.text].ids.size()), pair.attention);
     if (static_cast<int64_t>(pair.samples.size()) > config_->num_layers)
       refuse("divergences are measured, and rows counted, of schedules with an entry for each layer");

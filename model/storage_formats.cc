@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "kernels/split_keys.h"
 
 namespace allot::model {
 namespace {
@@ -30,6 +31,24 @@ void require_formats(WeightStorage weights, kernels::KeyFormat keys, const Devic
   constexpr auto kKeys = kernels::KeyFormat::kSixteenBits;
   if (weights != kWeights) require_one_gpu("weights", name(weights), name(kWeights), device);
   if (keys != kKeys) require_one_gpu("keys", kernels::name(keys), kernels::name(kKeys), device);
+}
+
+void require_simulation(const kernels::CacheFormats& formats, int32_t head_dim, const Device& device) {
+  using kernels::CacheFormat;
+  if (!formats.any()) return;
+  if (device.kind != Device::Kind::kCpu) {
+    throw Unsupported(
+        fmt::format("a cache of {} is simulated on the CPU only, and the device is {}; use --device cpu",
+                    kernels::name(formats), device.name()));
+  }
+  for (const CacheFormat format : {formats.keys, formats.values}) {
+    if (format != CacheFormat::kSplit && format != CacheFormat::kHighPlane) continue;
+    if (kernels::can_split(head_dim)) continue;
+    throw Unsupported(
+        fmt::format("a cache of {} is for heads of a power of two from 8 to 256 elements, and the model's "
+                    "have {}; use another format",
+                    kernels::name(formats), head_dim));
+  }
 }
 
 }  // namespace allot::model

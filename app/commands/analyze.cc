@@ -27,23 +27,52 @@ namespace {
 using evaluation::FidelityRow;
 using evaluation::TextFidelity;
 
+// A row of the table.
+struct MeasuredCase {
+  const FidelityCase* sampled = nullptr;  // null: exact attention, over a simulated cache
+  kernels::CacheFormats simulated_cache = {};
+};
+
+std::vector<MeasuredCase> measured_cases(const FidelityPlan& plan) {
+  std::vector<MeasuredCase> cases;
+  for (const FidelityCase& one : plan.cases) cases.push_back({.sampled = &one});
+  for (const kernels::CacheFormats& formats : plan.simulated_caches) {
+    cases.push_back({.simulated_cache = formats});
+    for (const FidelityCase& one : plan.cases) cases.push_back({.sampled = &one, .simulated_cache = formats});
+  }
+  return cases;
+}
+
+model::FidelityPair pair_of(const MeasuredCase& one, size_t text) {
+  model::FidelityPair pair{.text = text, .simulated_cache = one.simulated_cache};
+  if (one.sampled == nullptr) {
+    pair.attention.estimator = kernels::Estimator::kExact;
+  } else {
+    pair.samples = one.sampled->schedule.schedule->samples;
+    pair.attention = one.sampled->method;
+  }
+  return pair;
+}
+
 // Texts begin .. end - 1 of the plan, under every case: [end - begin, cases]. Rows are counted in passes of
 // their own, since counting takes time where heads choose for themselves.
-std::vector<model::Fidelity> measure(const FidelityPlan& plan, size_t begin, size_t end,
-                                     model::Engine& engine) {
+std::vector<model::Fidelity> measure(const FidelityPlan& plan, std::span<const MeasuredCase> cases,
+                                     size_t begin, size_t end, model::Engine& engine) {
   std::vector<model::FidelityText> texts;
-  std::vector<model::FidelityPair> pairs;
+  std::vector<model::FidelityPair> pairs, counted_pairs;
   for (size_t i = begin; i < end; ++i) {
     texts.push_back(fidelity_text(plan, plan.texts[i], 0));
-    for (const FidelityCase& one : plan.cases)
-      pairs.push_back(
-          {.text = i - begin, .samples = one.schedule.schedule->samples, .attention = one.method});
+    for (const MeasuredCase& one : cases) {
+      pairs.push_back(pair_of(one, i - begin));
+      if (!one.simulated_cache.any()) counted_pairs.push_back(pairs.back());
+    }
   }
   const model::FidelityMode mode = fidelity_mode(plan.options.mode);
   std::vector<model::Fidelity> results = engine.fidelity(texts, pairs, {.mode = mode, .timed = true});
   const std::vector<model::Fidelity> counted =
-      engine.fidelity(texts, pairs, {.mode = mode, .count_rows = true});
-  for (size_t i = 0; i < results.size(); ++i) results[i].rows_read = counted[i].rows_read;
+      engine.fidelity(texts, counted_pairs, {.mode = mode, .count_rows = true});
+  for (size_t i = 0, next = 0; i < results.size(); ++i)
+    if (!pairs[i].simulated_cache.any()) results[i].rows_read = counted[next++].rows_read;
   return results;
 }
 
@@ -58,12 +87,16 @@ size_t stretch_end(const FidelityPlan& plan, size_t begin, int64_t most_tokens) 
   return end;
 }
 
-// How far exact attention with the plan's weights is from that with all weights of the dtype; nothing where
-// they are the same.
-std::optional<evaluation::FidelitySummary> measure_weights(const FidelityPlan& plan, model::Engine& engine) {
-  if (engine.options().weights == model::WeightStorage::kDtype) return std::nullopt;
-  model::EngineOptions options = fidelity_engine_options(plan);
-  options.weights = model::WeightStorage::kDtype;
+// How far exact attention of the plan's engine is from that of one that keeps a thing in the dtype.
+struct StorageDivergence {
+  std::string what;  // "weights", "keys"
+  std::string format;
+  std::string against;
+  evaluation::FidelitySummary summary;
+};
+
+evaluation::FidelitySummary measure_against(const model::EngineOptions& options, const FidelityPlan& plan,
+                                            model::Engine& engine) {
   model::Engine reference(plan.options.model, options);
   const auto& stop = watch_stop_signals();
   ProgressLine line("texts");
@@ -77,63 +110,119 @@ std::optional<evaluation::FidelitySummary> measure_weights(const FidelityPlan& p
   return evaluation::summarise(of_texts, 0, plan.conditions.model.num_kv_heads);
 }
 
+// Of weights and of keys that are not as the dtype has them; the one that is not compared is as the plan
+// says.
+std::vector<StorageDivergence> measure_storage(const FidelityPlan& plan, model::Engine& engine) {
+  constexpr auto kWeights = model::WeightStorage::kDtype;
+  constexpr auto kKeys = kernels::KeyFormat::kSixteenBits;
+  std::vector<StorageDivergence> measured;
+  if (engine.options().weights != kWeights) {
+    model::EngineOptions options = fidelity_engine_options(plan);
+    options.weights = kWeights;
+    measured.push_back({.what = "weights",
+                        .format = plan.options.weights,
+                        .against = plan.options.dtype,
+                        .summary = measure_against(options, plan, engine)});
+  }
+  if (engine.options().keys != kKeys) {
+    model::EngineOptions options = fidelity_engine_options(plan);
+    options.keys = kKeys;
+    measured.push_back({.what = "keys",
+                        .format = plan.options.keys,
+                        .against = plan.options.dtype,
+                        .summary = measure_against(options, plan, engine)});
+  }
+  return measured;
+}
+
+FidelityRow row_of(const MeasuredCase& one, std::span<const TextFidelity> texts, const FidelityPlan& plan) {
+  const int32_t num_kv_heads = plan.conditions.model.num_kv_heads;
+  FidelityRow row;
+  if (one.simulated_cache.any()) row.simulated_cache = one.simulated_cache;
+  if (one.sampled == nullptr) {
+    row.method.estimator = kernels::Estimator::kExact;
+    row.method.prefill = kernels::Prefill::kDense;
+    row.schedule = "dense";
+    row.exact_layers = plan.conditions.model.layers;
+    row.summary = evaluation::summarise(texts, 0, num_kv_heads);
+    return row;
+  }
+  const policy::Schedule& schedule = *one.sampled->schedule.schedule;
+  const int64_t sampled = sampled_layers(schedule.samples);
+  row.method = one.sampled->method;
+  row.schedule = one.sampled->schedule.label;
+  row.samples = sampled == 0 ? 0 : static_cast<double>(schedule.total()) / static_cast<double>(sampled);
+  row.exact_layers = exact_layers(schedule.samples);
+  row.summary = evaluation::summarise(texts, sampled, num_kv_heads);
+  return row;
+}
+
 std::vector<FidelityRow> measure(const FidelityPlan& plan, model::Engine& engine) {
   const auto& stop = watch_stop_signals();
+  const std::vector<MeasuredCase> cases = measured_cases(plan);
   // What happens once, memory that is first touched and algorithms that are chosen, is not timed.
-  (void)measure(plan, 0, 1, engine);
-  std::vector<std::vector<TextFidelity>> of_cases(plan.cases.size());
+  (void)measure(plan, std::span(cases).first(plan.cases.size()), 0, 1, engine);
+  std::vector<std::vector<TextFidelity>> of_cases(cases.size());
   ProgressLine line("texts");
   const int64_t most_tokens = model::max_pass_tokens(engine.options());
   for (size_t begin = 0; begin < plan.texts.size();) {
     if (stop.load()) throw Error("stopped before all texts were measured; no result is printed");
     const size_t end = stretch_end(plan, begin, most_tokens);
-    const std::vector<model::Fidelity> results = measure(plan, begin, end, engine);
+    const std::vector<model::Fidelity> results = measure(plan, cases, begin, end, engine);
     for (size_t i = 0; i < results.size(); ++i)
-      of_cases[i % plan.cases.size()].push_back(text_fidelity(results[i]));
+      of_cases[i % cases.size()].push_back(text_fidelity(results[i]));
     begin = end;
     line.update(static_cast<int64_t>(begin), std::ssize(plan.texts));
   }
   std::vector<FidelityRow> rows;
-  for (size_t i = 0; i < plan.cases.size(); ++i) {
-    const policy::Schedule& schedule = *plan.cases[i].schedule.schedule;
-    const int64_t sampled = sampled_layers(schedule.samples);
-    const int32_t num_kv_heads = plan.conditions.model.num_kv_heads;
-    rows.push_back(
-        {.method = plan.cases[i].method,
-         .schedule = plan.cases[i].schedule.label,
-         .samples = sampled == 0 ? 0 : static_cast<double>(schedule.total()) / static_cast<double>(sampled),
-         .exact_layers = exact_layers(schedule.samples),
-         .summary = evaluation::summarise(of_cases[i], sampled, num_kv_heads)});
-  }
+  for (size_t i = 0; i < cases.size(); ++i) rows.push_back(row_of(cases[i], of_cases[i], plan));
   return rows;
+}
+
+std::string cache_name(const FidelityRow& row) {
+  return row.simulated_cache ? kernels::name(*row.simulated_cache) : "as it is";
 }
 
 std::string table(std::span<const FidelityRow> rows) {
   const std::string unit(kernels::name(rows.front().method.unit));  // of all
-  int width = 8;
-  for (const FidelityRow& row : rows) width = std::max(width, static_cast<int>(row.schedule.size()));
-  const bench::Table table({{"estimator", -11},
-                            {"schedule", -(width + 2)},
-                            {unit.c_str(), 9, 1},
-                            {"exact", 7},
-                            {"texts", 8},
-                            {"tokens", 10},
-                            {"divergence", 13},
-                            {"std error", 11},
-                            {"top-1 %", 10, 2},
-                            {"rows/KV head", 14, 1},
-                            {"us/token", 11, 2},
-                            {"logits us", 12, 2}});
+  int width = 8, cache_width = 15;
+  bool simulates = false;
+  for (const FidelityRow& row : rows) {
+    width = std::max(width, static_cast<int>(row.schedule.size()));
+    cache_width = std::max(cache_width, static_cast<int>(cache_name(row).size()));
+    simulates |= row.simulated_cache.has_value();
+  }
+  // The cache is a column of its own where one is simulated.
+  const auto named = [&](const std::string& schedule, const std::string& cache) {
+    return simulates ? fmt::format("{:<{}}{}", schedule, width + 2, cache) : schedule;
+  };
+  const bench::Table table(
+      {{"estimator", -11},
+       {named("schedule", "simulated cache"), -(width + 2 + (simulates ? cache_width + 2 : 0))},
+       {unit, 9, 1},
+       {"exact", 7},
+       {"texts", 8},
+       {"tokens", 10},
+       {"divergence", 13},
+       {"std error", 11},
+       {"top-1 %", 10, 2},
+       {"rows/KV head", 14, 1},
+       {"us/token", 11, 2},
+       {"logits us", 12, 2}});
   std::string text = table.head();
   for (const FidelityRow& row : rows) {
     const evaluation::FidelitySummary& summary = row.summary;
     const auto scientific = [](const std::optional<double>& number) {
       return number ? fmt::format("{:.3e}", *number) : std::string("-");
     };
-    text += table.line({kernels::name(row.method.estimator), row.schedule, row.samples, row.exact_layers,
-                        summary.texts, summary.tokens, scientific(summary.divergence),
-                        scientific(summary.divergence_error), 100 * summary.top1_agreement,
-                        summary.rows_per_kv_head, summary.microseconds, summary.comparison_microseconds});
+    const auto time = [&](double microseconds) {
+      return row.simulated_cache ? std::nullopt : std::optional(microseconds);
+    };
+    text += table.line({kernels::name(row.method.estimator), named(row.schedule, cache_name(row)),
+                        row.samples, row.exact_layers, summary.texts, summary.tokens,
+                        scientific(summary.divergence), scientific(summary.divergence_error),
+                        100 * summary.top1_agreement, summary.rows_per_kv_head, time(summary.microseconds),
+                        time(summary.comparison_microseconds)});
   }
   return text;
 }
@@ -155,19 +244,21 @@ std::string json_line(const FidelityRow& row, const FidelityPlan& plan) {
   return bench::json_line(json);
 }
 
-std::string weights_line(const evaluation::FidelitySummary& summary, const FidelityPlan& plan) {
+std::string storage_line(const StorageDivergence& measured) {
+  const evaluation::FidelitySummary& summary = measured.summary;
   return fmt::format(
-      "weights {} against those of {}, exact attention, {} texts, {} positions: divergence {:.3e}{}, top-1 "
+      "{} {} against those of {}, exact attention, {} texts, {} positions: divergence {:.3e}{}, top-1 "
       "{:.2f} %\n",
-      plan.options.weights, plan.options.dtype, summary.texts, summary.positions, summary.divergence,
+      measured.what, measured.format, measured.against, summary.texts, summary.positions, summary.divergence,
       summary.divergence_error ? fmt::format(" (standard error {:.1e})", *summary.divergence_error) : "",
       100 * summary.top1_agreement);
 }
 
-std::string weights_json_line(const evaluation::FidelitySummary& summary, const FidelityPlan& plan) {
+std::string storage_json_line(const StorageDivergence& measured, const FidelityPlan& plan) {
+  const evaluation::FidelitySummary& summary = measured.summary;
   nlohmann::ordered_json json = {
-      {"what", "weights"},
-      {"against", plan.options.dtype},
+      {"what", measured.what},
+      {"against", measured.against},
       {"texts", summary.texts},
       {"tokens", summary.tokens},
       {"positions", summary.positions},
@@ -205,15 +296,18 @@ int run_analyze(std::span<const std::string> arguments) {
 
   model::Engine engine(plan.options.model, fidelity_engine_options(plan));
   const std::vector<FidelityRow> rows = measure(plan, engine);
-  const std::optional<evaluation::FidelitySummary> of_weights = measure_weights(plan, engine);
+  const std::vector<StorageDivergence> of_storage = measure_storage(plan, engine);
   if (json) {
-    if (of_weights) std::cout << weights_json_line(*of_weights, plan);
+    for (const StorageDivergence& measured : of_storage) std::cout << storage_json_line(measured, plan);
     for (const FidelityRow& row : rows) std::cout << json_line(row, plan);
   } else {
-    std::cout << describe(plan) << (of_weights ? weights_line(*of_weights, plan) : "") << "\n" << table(rows);
+    std::cout << describe(plan);
+    for (const StorageDivergence& measured : of_storage) std::cout << storage_line(measured);
+    std::cout << "\n" << table(rows);
   }
   if (out.empty()) return 0;
-  list_plots(write_fidelity_plots(rows, out), png, std::cerr);
+  const std::span own_cache(rows.data(), plan.cases.size());  // a figure has times, and costs of one cache
+  list_plots(write_fidelity_plots(own_cache, out), png, std::cerr);
   return 0;
 }
 

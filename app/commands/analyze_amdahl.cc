@@ -21,7 +21,9 @@
 #include "episode/samples.h"
 #include "evaluation/decode_bytes.h"
 #include "evaluation/step_times.h"
+#include "kernels/cache_format.h"
 #include "model/model_config.h"
+#include "model/weight_storage.h"
 
 namespace allot::app {
 namespace {
@@ -77,6 +79,9 @@ std::string json_row(const AmdahlRow& row, double attention_speedup) {
                                  {"speedup_at_most", row.most()},
                                  {"attention_speedup", attention_speedup},
                                  {"speedup_of_attention", row.of_attention}};
+  json["weights"] = model::name(row.shape.weights);
+  json["key_format"] = kernels::name(row.shape.key_format);
+  json["value_format"] = kernels::name(row.shape.value_format);
   json["measured_speedup"] = bench::json_number(row.measured_speedup());
   if (row.measured) {
     json["dense_microseconds"] = row.measured->dense.median;
@@ -144,6 +149,12 @@ int run_analyze_amdahl(std::span<const std::string> arguments) {
   set.integer("samples", &samples, 1, 1'000'000, "S", "samples of a query head in every layer");
   set.integer("bytes", &shape.bytes_per_element, 1, 8, "N",
               "bytes of an element of weights, keys and values");
+  set.choice("weights", &shape.weights, model::parse_weight_storage, weight_storage_names(),
+             "weights of products, as of an engine's option --weights");
+  set.choice("key-format", &shape.key_format, kernels::parse_cache_format, kernels::cache_format_names(),
+             "how the cache has keys; dtype, split and high are allot's own (--keys of an engine)");
+  set.choice("value-format", &shape.value_format, kernels::parse_cache_format, kernels::cache_format_names(),
+             "how the cache has values; allot's own is dtype");
   set.real("attention-speedup", &attention_speedup, 0.01, 1000, "X",
            "by which factor attention alone is faster");
   set.flag("json", &json, "print one JSON object a row");

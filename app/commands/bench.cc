@@ -134,7 +134,7 @@ std::optional<ByteFloor> byte_floor(const BenchOptions& options, const model::En
                                       .keys = workload.prompt_tokens + workload.new_tokens / 2,
                                       .bytes_per_element = kernels::size_of(engine.options().dtype),
                                       .weights = engine.options().weights,
-                                      .key_format = engine.options().keys};
+                                      .key_format = kernels::cache_format(engine.options().keys)};
   floor.bytes = workload.samples.empty()
                     ? evaluation::exact_bytes(engine.config(), shape)
                     : evaluation::sampled_bytes(engine.config(), shape, {.samples = workload.samples},

@@ -91,11 +91,15 @@ void declare_adapter_option(OptionSet* set, std::optional<std::filesystem::path>
       "LoRA adapter as PEFT saves it, merged into the model's weights: a directory, or a name as of --model");
 }
 
-void declare_weights_option(OptionSet* set, std::string* weights) {
+std::vector<std::string> weight_storage_names() {
   std::vector<std::string> names;
   for (const model::WeightStorageName& one : model::kWeightStorages) names.emplace_back(one.name);
+  return names;
+}
+
+void declare_weights_option(OptionSet* set, std::string* weights) {
   set->choice(
-      "weights", weights, names,
+      "weights", weights, weight_storage_names(),
       "weights of products: of --dtype; fp8 those of the layers with 8 bits and a scale for each output channel, "
       "fp8-logits those of the logits, too (CUDA devices of compute capability 8.9 and newer)");
 }

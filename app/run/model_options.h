@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app/cli/options.h"
 #include "evaluation/task.h"
@@ -32,6 +33,9 @@ std::filesystem::path recorded_directory(const std::filesystem::path& recorded, 
 
 // Why the files of such a value are not here, in a sentence without its end; nothing where they are.
 std::optional<std::string> missing_model(const std::filesystem::path& value);
+
+// The values of the option --weights.
+std::vector<std::string> weight_storage_names();
 
 // The option --weights: how the engine keeps the weights of products (model/weight_storage.h).
 void declare_weights_option(OptionSet* set, std::string* weights);

@@ -1,6 +1,7 @@
 #include "app/scoring/fidelity_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -52,6 +53,20 @@ std::vector<NamedSchedule> schedules_of(const FidelityPlanOptions& options,
           "--schedule dense is what the others are measured against; give uniform:N, a list or a schedule.json");
   }
   return schedules;
+}
+
+std::vector<kernels::CacheFormats> simulated_caches_of(const FidelityPlanOptions& options, int32_t head_dim) {
+  std::vector<kernels::CacheFormats> caches;
+  if (options.simulated_caches.empty()) return caches;
+  for (const std::string_view entry : entries_of(options.simulated_caches)) {
+    const kernels::CacheFormats formats = kernels::parse_cache_formats(entry);
+    if (!formats.any())
+      throw UsageError(fmt::format(
+          "--simulate-cache {} is the cache as it is, which is measured without the option, too", entry));
+    model::require_simulation(formats, head_dim, parse_device(options.device));
+    caches.push_back(formats);
+  }
+  return caches;
 }
 
 // The text file's pieces; with a prompt as long as asked for.
@@ -148,6 +163,14 @@ void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options) {
   set->texts("schedule", &options->schedules, "SCHEDULE",
              "uniform:N, exact:K+uniform:N (the first K layers exact), a,b,c,… (numbers or exact) or a "
              "schedule.json; may be given several times");
+  set->text(
+      "simulate-cache", &options->simulated_caches, "KEYS[/VALUES],…",
+      fmt::format("also measure exact attention and every row with keys and values rounded to what a "
+                  "cache of these formats keeps ({}; values alone: dtype/int8), against exact attention "
+                  "over the cache as it is: a simulation of quality, on the CPU only",
+                  fmt::join(kernels::cache_format_names(), ", "))
+          .c_str());
+  set->suggest("simulate-cache", kernels::cache_format_names());
   declare_estimator_settings(set, &options->attention);
   declare_score_options(set, &options->attention);
 }
@@ -228,6 +251,7 @@ FidelityPlan plan_fidelity(FidelityPlanOptions* options, OptionSet* set) {
     method.prefill = prefill_of(*options);
     for (const NamedSchedule& schedule : schedules) plan.cases.push_back({method, schedule});
   }
+  plan.simulated_caches = simulated_caches_of(*options, plan.conditions.model.head_dim);
   plan.conditions.attention = plan.cases.front().method;
   return plan;
 }

@@ -10,6 +10,7 @@
 
 #include "app/scoring/scoring_plan.h"
 #include "evaluation/conditions.h"
+#include "kernels/cache_format.h"
 #include "kernels/method.h"
 #include "model/tokenizer.h"
 
@@ -31,6 +32,7 @@ struct FidelityPlanOptions {
   kernels::AttentionMethod attention = kernels::usual_method();  // analyze names its estimators
   std::string samples;
   std::vector<std::string> schedules;
+  std::string simulated_caches;
   std::string dtype = "bfloat16";
   std::string weights = "dtype";
   std::string keys = "16-bit";
@@ -42,8 +44,8 @@ struct FidelityPlanOptions {
 
 // Declares the options above; --model is required.
 void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options);
-// Those of them that are not about estimators and schedules: model, texts, mode, dtype, weights, keys, seed,
-// device.
+// Those of them that are not about estimators, schedules and simulated caches: model, texts, mode, dtype,
+// weights, keys, seed, device.
 void declare_text_options(OptionSet* set, FidelityPlanOptions* options);
 
 // A text to be measured.
@@ -63,6 +65,9 @@ struct FidelityPlan {
   FidelityPlanOptions options;  // as resolved
   std::vector<FidelityItem> texts;
   std::vector<FidelityCase> cases;  // by estimator, then by schedule, in the order given
+  // Under each of these exact attention and all cases are measured once more, against exact attention over
+  // the cache as it is.
+  std::vector<kernels::CacheFormats> simulated_caches;
   // Of all cases but for the estimator. Nothing is generated, so of the generation only dtype, weights and
   // keys are known; a file of text has no task.
   evaluation::Conditions conditions;
@@ -70,7 +75,8 @@ struct FidelityPlan {
 
 // Reads the model's identity and tokenizer, the texts and the schedules; schedule files set the options that
 // neither flag nor config file has set, as in adopt(). Throws the errors of the readers, InvalidArgument for
-// an unknown estimator, Mismatch for schedules of another model or of contradicting conditions, and
+// an unknown estimator or cache format, Unsupported for a cache that the device
+// does not simulate, Mismatch for schedules of another model or of contradicting conditions, and
 // UsageError for options that do not fit each other.
 FidelityPlan plan_fidelity(FidelityPlanOptions* options, OptionSet* set);
 

@@ -94,6 +94,28 @@ TEST_F(FidelityPlanTest, WeightsAreConditionsThatTheDeviceHasToHave) {
   EXPECT_THAT(refusal<Unsupported>(questions), Names("weights", "fp8", "cpu", "dtype"));
 }
 
+TEST_F(FidelityPlanTest, CachesAreSimulatedInTheOrderGivenOnTheCpu) {
+  const FidelityPlan plan = of_questions({"--simulate-cache", "fp8/fp8-scaled,bfloat16,dtype/int8"});
+  using kernels::CacheFormat;
+  EXPECT_THAT(plan.simulated_caches,
+              ElementsAre(kernels::CacheFormats{CacheFormat::kFp8, CacheFormat::kFp8Scaled},
+                          kernels::CacheFormats{CacheFormat::kBFloat16, CacheFormat::kDtype},
+                          kernels::CacheFormats{CacheFormat::kDtype, CacheFormat::kInt8}));
+  EXPECT_THAT(plan.cases, SizeIs(8)) << "once more under each, by who measures";
+  EXPECT_EQ(plan.conditions.generation.keys, kernels::KeyFormat::kSixteenBits);
+  EXPECT_THAT(of_questions().simulated_caches, SizeIs(0));
+  const Words questions = {"--data", small_.heldout.string(), "--simulate-cache"};
+  const auto with = [&](const Words& more) {
+    Words words = questions;
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  EXPECT_THAT(refusal<InvalidArgument>(with({"fp4"})), Names("fp4", "fp8", "int8"));
+  EXPECT_THAT(refusal<InvalidArgument>(with({"fp8,"})), Names("fp8", "int8"));
+  EXPECT_THAT(refusal<UsageError>(with({"fp8,dtype/dtype"})), Names("--simulate-cache", "dtype/dtype"));
+  EXPECT_THAT(refusal<Unsupported>(with({"fp8", "--device", "cuda"})), Names("fp8/dtype", "cuda:0", "cpu"));
+}
+
 TEST_F(FidelityPlanTest, AStyleOfTheModelsOwnTemplateMakesItsMessageOfTheQuestion) {
   const Words chat = {"--data", small_.heldout.string(), "--prompt-style", "chat"};
   EXPECT_THAT(refusal<Unsupported>(chat), Names("chat_template.jinja", "plain"));

@@ -202,6 +202,27 @@ TEST(AnalyzeCommand, SaysWhatSamplingCanMakeOfADecodeStep) {
   EXPECT_EQ(rows[1]["measured_speedup"], nullptr);
 }
 
+TEST(AnalyzeCommand, SaysWhatFewerBitsMakeOfADecodeStep) {
+  const std::string llama = std::string(ALLOT_SOURCE_DIR) + "/configs/shapes/llama-3.1-8b";
+  const auto row = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"allot",  "analyze", "amdahl", "--model",   llama,
+                                      "--keys", "30000",   "--json", "--samples", "128"};
+    words.insert(words.end(), more.begin(), more.end());
+    return rows_of(run_command(words)).at(0);
+  };
+  const nlohmann::json usual = row({});
+  EXPECT_EQ(usual["weights"], "dtype");
+  EXPECT_EQ(usual["key_format"], "dtype");
+  EXPECT_EQ(usual["value_format"], "dtype");
+  const nlohmann::json fewer =
+      row({"--key-format", "high", "--value-format", "fp8", "--weights", "fp8-logits"});
+  EXPECT_EQ(fewer["key_format"], "high");
+  EXPECT_EQ(fewer["value_format"], "fp8");
+  EXPECT_EQ(fewer["key_bytes"].get<int64_t>(), usual["key_bytes"].get<int64_t>() / 256 * 132);
+  EXPECT_EQ(2 * fewer["value_bytes"].get<int64_t>(), usual["value_bytes"].get<int64_t>());
+  EXPECT_LT(fewer["weight_bytes"].get<double>(), 0.51 * usual["weight_bytes"].get<double>());
+}
+
 TEST(AnalyzeCommand, SaysFromWhichContextOnAMeasuredScheduleTakesLessTime) {
   const TemporaryDirectory directory;
   const std::string file = directory.path() / "step-times.json";

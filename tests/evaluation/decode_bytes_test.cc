@@ -77,24 +77,41 @@ TEST(DecodeBytes, OfAScheduleAreThoseOfEachLayerInItsUnit) {
 
 // A layer of llama() has 8 KV heads of 128, and 4 query heads for each.
 TEST(DecodeBytes, OfSplitKeysAreTheHighPlanesAndTheLowOnesOfRowsDrawn) {
-  using kernels::KeyFormat;
-  const auto keys_of = [](const policy::Schedule& schedule, KeyFormat format) {
+  using kernels::CacheFormat;
+  const auto keys_of = [](const policy::Schedule& schedule, CacheFormat format) {
     return sampled_bytes(llama(), {.sequences = 3, .keys = 1024, .key_format = format}, schedule,
                          kernels::BudgetUnit::kSamples)
         .keys;
   };
   const int64_t heads = 3 * 8, high = 128 + 4, low = 128;
   policy::Schedule schedule = policy::uniform_schedule(32, 8);
-  EXPECT_EQ(keys_of(schedule, KeyFormat::kHighPlane), 32 * heads * 1024 * high);
-  EXPECT_EQ(keys_of(schedule, KeyFormat::kSplit), 32 * heads * (1024 * high + 4 * 8 * low));
+  EXPECT_EQ(keys_of(schedule, CacheFormat::kHighPlane), 32 * heads * 1024 * high);
+  EXPECT_EQ(keys_of(schedule, CacheFormat::kSplit), 32 * heads * (1024 * high + 4 * 8 * low));
   schedule.samples[0] = kExactLayer;
-  EXPECT_EQ(keys_of(schedule, KeyFormat::kSplit),
+  EXPECT_EQ(keys_of(schedule, CacheFormat::kSplit),
             heads * (31 * (1024 * high + 4 * 8 * low) + 1024 * (high + low)));
-  const DecodeShape shape{.sequences = 3, .keys = 1024, .key_format = KeyFormat::kSplit};
+  const DecodeShape shape{.sequences = 3, .keys = 1024, .key_format = CacheFormat::kSplit};
   const DecodeBytes exact = exact_bytes(llama(), shape);
   EXPECT_EQ(exact.keys, 32 * heads * 1024 * (high + low)) << "exact scores need both planes";
   EXPECT_EQ(exact.values, 32 * heads * 1024 * 128 * 2) << "values have their 16 bits";
   EXPECT_EQ(under_samples(shape, 256), exact);
+}
+
+TEST(DecodeBytes, OfValuesOfEightBitsAreAByteAnElementAndAScaleARow) {
+  using kernels::CacheFormat;
+  const auto shape = [](CacheFormat keys, CacheFormat values) {
+    return DecodeShape{.sequences = 3, .keys = 1024, .key_format = keys, .value_format = values};
+  };
+  const int64_t layers = 32, heads = 3 * 8;
+  const DecodeShape int8 = shape(CacheFormat::kSplit, CacheFormat::kInt8);
+  EXPECT_EQ(exact_bytes(llama(), int8).values, layers * heads * 1024 * (128 + 4));
+  EXPECT_EQ(under_samples(int8, 8).values, layers * heads * 4 * 8 * (128 + 4));
+  EXPECT_EQ(under_samples(int8, 8).keys, layers * heads * (1024 * (128 + 4) + 4 * 8 * 128));
+  const DecodeShape fp8 = shape(CacheFormat::kFp8, CacheFormat::kFp8);
+  const DecodeBytes half = exact_bytes(llama(), fp8), whole = exact_bytes(llama(), shape({}, {}));
+  EXPECT_EQ(2 * half.keys, whole.keys) << "one scale for all";
+  EXPECT_EQ(2 * half.values, whole.values);
+  EXPECT_EQ(under_samples(fp8, 8).keys, half.keys);
 }
 
 TEST(DecodeBytes, OfWeightsOfEightBitsAreAByteAWeightOfALayerAndAScaleAChannel) {

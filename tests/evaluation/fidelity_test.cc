@@ -96,6 +96,11 @@ TEST(FidelityRow, IsOneJsonObject) {
   EXPECT_EQ(to_json(row).at("samples"), 2.5);
   EXPECT_EQ(to_json(row).at("divergence_standard_error"), 0.25);
   EXPECT_EQ(to_json(row).at("rows_per_kv_head"), 12.5);
+  EXPECT_FALSE(json.contains("simulated_cache"));
+  row.simulated_cache = kernels::parse_cache_formats("fp8/int8");
+  EXPECT_EQ(to_json(row).at("simulated_cache"), "fp8/int8");
+  EXPECT_TRUE(to_json(row).at("microseconds").is_null()) << "of a simulation";
+  EXPECT_TRUE(to_json(row).at("comparison_microseconds").is_null());
 }
 
 }  // namespace

@@ -223,6 +223,40 @@ TEST(AnalyzeFidelityCommand, MeasuresATextAndDrawsPlots) {
   EXPECT_THAT(read_file(folder / "plots/fidelity_microseconds.svg"), HasSubstr("<svg"));
 }
 
+TEST(AnalyzeFidelityCommand, MeasuresEverythingOnceMoreUnderASimulatedCache) {
+  const Words words = {"--data",    kData, "--limit",          "4",           "--estimator", "sys",
+                       "--samples", "16",  "--simulate-cache", "fp8/fp8,int8"};
+  Words as_json = words;
+  as_json.emplace_back("--json");
+  const CommandResult result = analyze(as_json);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::vector<json> rows = json_lines(result.out);
+  ASSERT_EQ(rows.size(), 5u);
+  EXPECT_FALSE(rows[0].contains("simulated_cache"));
+  for (const size_t exact : {1u, 3u}) {
+    const char* cache = exact == 1 ? "fp8/fp8" : "int8/dtype";
+    EXPECT_EQ(rows[exact].at("simulated_cache"), cache);
+    EXPECT_EQ(rows[exact].at("estimator"), "exact");
+    EXPECT_EQ(rows[exact].at("schedule"), "dense");
+    EXPECT_EQ(rows[exact].at("conditions").at("attention").at("estimator"), "exact");
+    EXPECT_GT(rows[exact].at("divergence"), 0);
+    EXPECT_EQ(rows[exact + 1].at("simulated_cache"), cache);
+    EXPECT_EQ(rows[exact + 1].at("estimator"), "sys");
+    EXPECT_NE(rows[exact + 1].at("divergence"), rows[0].at("divergence"));
+    EXPECT_GT(rows[exact + 1].at("divergence"), rows[exact].at("divergence"));
+  }
+  EXPECT_GT(rows[0].at("microseconds"), 0);
+  EXPECT_TRUE(rows[1].at("microseconds").is_null());
+  const std::filesystem::path plots = fresh_directory() / "plots";
+  Words plotted = words;
+  plotted.insert(plotted.end(), {"--out", plots});
+  const CommandResult text = analyze(plotted);
+  EXPECT_THAT(text.out, Names("simulated cache", "as it is", "fp8/fp8", "int8/dtype"));
+  EXPECT_THAT(read_file(plots / "fidelity_samples.svg"), HasSubstr("<svg"));
+  EXPECT_EQ(analyze({"--data", kData, "--limit", "1", "--samples", "4"}).out.find("simulated cache"),
+            std::string::npos);
+}
+
 TEST(AnalyzeFidelityCommand, RefusesAnAnalysisThatThereIsNot) {
   const CommandResult result = run_command({"allot", "analyze", "variety", "--model", kModel});
   EXPECT_EQ(result.code, 2);

@@ -14,6 +14,7 @@
 
 #include "episode/samples.h"
 #include "kernels/bfloat16.h"
+#include "kernels/cache_rounding.h"
 #include "kernels/reference.h"
 #include "model/model_config.h"
 #include "model/rope.h"
@@ -28,6 +29,7 @@ struct ReferenceRun {
   DrawKey key;
   uint32_t question = 0;
   int32_t tile = 256;
+  kernels::CacheFormats cache = {};  // what keys and values are rounded to
 };
 
 class ReferenceDecoder {
@@ -165,6 +167,10 @@ class ReferenceDecoder {
         keys[at] = static_cast<float>(k[t][i]);
         values[at] = static_cast<float>(v[t][i]);
       }
+    }
+    for (size_t at = 0; at < keys.size(); at += static_cast<size_t>(dim)) {
+      kernels::round_row(std::span(keys).subspan(at, static_cast<size_t>(dim)), run.cache.keys);
+      kernels::round_row(std::span(values).subspan(at, static_cast<size_t>(dim)), run.cache.values);
     }
     // Each query is a launch sequence of its own, so that a prefix may be dense.
     std::vector<int32_t> page_table(length, 0), lengths;

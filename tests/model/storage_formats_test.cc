@@ -38,5 +38,19 @@ TEST(StorageFormats, OfTheDtypeAreForEveryDevice) {
     EXPECT_NO_THROW(require_formats(WeightStorage::kDtype, KeyFormat::kSixteenBits, parse_device(device)));
 }
 
+TEST(StorageFormats, AreSimulatedOnTheCpuForHeadsThatTheyAreFor) {
+  const auto refused = [](const char* formats, int32_t head_dim, const char* device) {
+    return message_of<Unsupported>(
+        [&] { require_simulation(kernels::parse_cache_formats(formats), head_dim, parse_device(device)); });
+  };
+  EXPECT_THAT(refused("fp8/int8", 64, "cuda:1"), Names("fp8/int8", "CPU", "cuda:1", "--device", "cpu"));
+  EXPECT_THAT(refused("split", 96, "cpu"), Names("split/dtype", 96, 8, 256));
+  EXPECT_THAT(refused("int8/high", 96, "cpu"), Names("int8/high", 96));
+  for (const char* formats : {"fp8/int8", "bfloat16", "dtype/fp8-scaled"})
+    EXPECT_NO_THROW(require_simulation(kernels::parse_cache_formats(formats), 96, parse_device("cpu")));
+  EXPECT_NO_THROW(require_simulation(kernels::parse_cache_formats("split/high"), 64, parse_device("cpu")));
+  EXPECT_NO_THROW(require_simulation({}, 96, parse_device("cuda"))) << "nothing to simulate";
+}
+
 }  // namespace
 }  // namespace allot::model
