@@ -15,7 +15,6 @@
 #include "base/philox.h"
 #include "kernels/attention.h"
 #include "kernels/bfloat16.h"
-#include "kernels/cpu/lane_picks.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/read_rows.h"

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
-#include <span>
 
 #include "kernels/cpu/vec_generic.h"
 #include "kernels/cpu/workspace.h"
@@ -46,86 +46,95 @@ ALLOT_INLINE void gather_values(const T* pages, const int64_t* offsets, int32_t 
   }
 }
 
-// Rows that heads of a group read together: values at pages + offsets[key], of which head h weighs
-// pick.weight * weights[h * head_stride + key * key_stride].
+// Value vectors that heads of a group read together, `count` of them: element places[i] after `base` is where
+// vector i starts, and head h weighs it factors[h * stride + i].
 template <class T>
-struct SharedPicks {
-  const T* pages;
-  const int64_t* offsets;
-  std::span<const Pick> picks;
-  const float* weights;
-  int64_t head_stride;
-  int64_t key_stride;
+struct ValueList {
+  const T* base;
+  const int64_t* places;
+  const float* factors;
+  int64_t stride;
+  int32_t count;
 };
 
 // sums[h][c] = weighted sum of elements dim + 16 c .. dim + 16 c + 16 of the values, for kHeads heads.
 // kPartial: there are only `left` elements.
 template <class V, class T, int kHeads, int kChunks, bool kPartial = false>
-ALLOT_INLINE void gather_chunks(const SharedPicks<T>& from, int32_t head, int32_t dim, int32_t left,
+ALLOT_INLINE void gather_chunks(const ValueList<T>& from, int32_t head, int32_t dim, int32_t left,
                                 typename V::F (&sums)[kHeads][kChunks]) {
   using F = typename V::F;
-  const float* const weights = from.weights + head * from.head_stride;
+  // Copies, since the compiler cannot know that no store changes what the list points at.
+  const T* const base = from.base + dim;
+  const int64_t* const places = from.places;
+  const float* const factors = from.factors + head * from.stride;
+  const int64_t stride = from.stride;
+  const int32_t count = from.count;
   for (int h = 0; h < kHeads; ++h) {
     for (int c = 0; c < kChunks; ++c) sums[h][c] = V::zero();
   }
-  for (const Pick& pick : from.picks) {
-    const T* value = from.pages + from.offsets[pick.key] + dim;
-    F values[kChunks];
-    for (int c = 0; c < kChunks; ++c)
-      values[c] = kPartial ? V::load_partial(value, left) : V::load(value + c * kLanes);
-    const float* w = weights + pick.key * from.key_stride;
+  for (int32_t i = 0; i < count; ++i) {
+    const T* value = base + places[i];
+    F factor[kHeads];
 #pragma GCC unroll 4
-    for (int h = 0; h < kHeads; ++h) {
-      const F factor = V::set1(w[h * from.head_stride] * pick.weight);
-      for (int c = 0; c < kChunks; ++c) sums[h][c] = V::fma(values[c], factor, sums[h][c]);
+    for (int h = 0; h < kHeads; ++h) factor[h] = V::set1(factors[h * stride + i]);
+#pragma GCC unroll 8
+    for (int c = 0; c < kChunks; ++c) {
+      const F x = kPartial ? V::load_partial(value, left) : V::load(value + c * kLanes);
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) sums[h][c] = V::fma(x, factor[h], sums[h][c]);
     }
   }
+}
+
+// Estimates of heads [head, head + kHeads) from element `dim` on, kChunks registers at a time as long as they
+// fit; returns the first element that is left.
+template <class V, int kHeads, int kChunks, class T, class Scale, class Out>
+ALLOT_INLINE int32_t gather_span(const ValueList<T>& from, int32_t head, int32_t dim, int32_t head_dim,
+                                 const Scale& scale, const Out& out) {
+  using F = typename V::F;
+  for (; dim + kChunks * kLanes <= head_dim; dim += kChunks * kLanes) {
+    F sums[kHeads][kChunks];
+    gather_chunks<V>(from, head, dim, 0, sums);
+    for (int h = 0; h < kHeads; ++h) {
+      const F factor = V::set1(scale(head + h));
+      auto* const row = out(head + h) + dim;
+      for (int c = 0; c < kChunks; ++c) V::store(row + c * kLanes, sums[h][c] * factor);
+    }
+  }
+  return dim;
 }
 
 // The estimates of heads [head, head + kHeads); scale(h) is what a head's sum is multiplied by, out(h) where
 // it goes.
 template <class V, int kHeads, class T, class Scale, class Out>
-void gather_some_heads(const SharedPicks<T>& from, int32_t head, int32_t head_dim, const Scale& scale,
+void gather_some_heads(const ValueList<T>& from, int32_t head, int32_t head_dim, const Scale& scale,
                        const Out& out) {
   using F = typename V::F;
-  int32_t dim = 0;
-  for (; dim + V::kGatherChunks * kLanes <= head_dim; dim += V::kGatherChunks * kLanes) {
-    F sums[kHeads][V::kGatherChunks];
-    gather_chunks<V>(from, head, dim, 0, sums);
-    for (int h = 0; h < kHeads; ++h) {
-      const F factor = V::set1(scale(head + h));
-      for (int c = 0; c < V::kGatherChunks; ++c)
-        V::store(out(head + h) + dim + c * kLanes, sums[h][c] * factor);
-    }
-  }
-  for (; dim < head_dim; dim += kLanes) {
-    const int32_t left = std::min(kLanes, head_dim - dim);
-    F sums[kHeads][1];
-    if (left == kLanes) {
-      gather_chunks<V>(from, head, dim, left, sums);
-    } else {
-      gather_chunks<V, T, kHeads, 1, true>(from, head, dim, left, sums);
-    }
-    for (int h = 0; h < kHeads; ++h) {
-      const F result = sums[h][0] * V::set1(scale(head + h));
-      if (left == kLanes) {
-        V::store(out(head + h) + dim, result);
-      } else {
-        V::store_partial(out(head + h) + dim, result, left);
-      }
-    }
-  }
+  // As many sums as fit in the registers; more than 8 of a head would only make more code.
+  constexpr int kChunks = std::min(8u, std::bit_floor(unsigned{V::kGatherSums} / kHeads));
+  int32_t dim = gather_span<V, kHeads, kChunks>(from, head, 0, head_dim, scale, out);
+  if constexpr (kChunks > 4) dim = gather_span<V, kHeads, 4>(from, head, dim, head_dim, scale, out);
+  if constexpr (kChunks > 2) dim = gather_span<V, kHeads, 2>(from, head, dim, head_dim, scale, out);
+  if constexpr (kChunks > 1) dim = gather_span<V, kHeads, 1>(from, head, dim, head_dim, scale, out);
+  if (dim == head_dim) return;
+  const int32_t left = head_dim - dim;
+  F sums[kHeads][1];
+  gather_chunks<V, T, kHeads, 1, true>(from, head, dim, left, sums);
+  for (int h = 0; h < kHeads; ++h)
+    V::store_partial(out(head + h) + dim, sums[h][0] * V::set1(scale(head + h)), left);
 }
 
 // The same for heads [0, heads), as many at a time as the registers hold: a value is read once for them.
 template <class V, class T, class Scale, class Out>
-void gather_heads(const SharedPicks<T>& from, int32_t heads, int32_t head_dim, const Scale& scale,
+void gather_heads(const ValueList<T>& from, int32_t heads, int32_t head_dim, const Scale& scale,
                   const Out& out) {
   int32_t head = 0;
-  if constexpr (V::kGatherHeads == 4) {
+  if constexpr (V::kGatherSums >= 16) {
     for (; head + 4 <= heads; head += 4) gather_some_heads<V, 4>(from, head, head_dim, scale, out);
-    if (head + 3 == heads) return gather_some_heads<V, 3>(from, head, head_dim, scale, out);
   }
+  // Two and two rather than three and one.
+  for (; heads - head == 3 || heads - head > 4; head += 3)
+    gather_some_heads<V, 3>(from, head, head_dim, scale, out);
   for (; head + 2 <= heads; head += 2) gather_some_heads<V, 2>(from, head, head_dim, scale, out);
   if (head < heads) gather_some_heads<V, 1>(from, head, head_dim, scale, out);
 }

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <limits>
 
@@ -38,103 +37,105 @@ ALLOT_INLINE typename V::F sum_lanes(const LaneSizes& rows, const Part& part, co
   return base;
 }
 
-// `threshold` of every row: `samples` keys each, `u` the row's uniform number.
+// The least tau of `threshold_lanes`: a size too small for a normal number is never kept, so that nothing is
+// where tau vanishes.
+inline constexpr float kLeastTau = std::numeric_limits<float>::min();
+
+// What `threshold` keeps of every row with a limit tau: how many keys are at least tau, and the sum of the
+// others.
 template <class V>
-LanePicks threshold_lanes(const LaneSizes& rows, const int32_t (&samples)[kLanes], const float (&u)[kLanes],
-                          Workspace& work) {
+struct Kept {
+  typename V::F keys;
+  typename V::F rest;
+};
+
+template <class V>
+Kept<V> keep_lanes(const LaneSizes& rows, typename V::F tau) {
   using F = typename V::F;
-  // As select_threshold does, from tau = mass / S down. A size too small for a normal number is never kept,
-  // so that nothing is where tau vanishes.
-  constexpr float kLeast = std::numeric_limits<float>::min();
-  alignas(64) float tau[kLanes], mass[kLanes], kept[kLanes], drawn[kLanes], rate[kLanes], spacing[kLanes];
   const F zero = V::zero(), one = V::set1(1.0f);
+  F keys = zero;
+  const F rest = sum_lanes<V>(
+      rows, [&](F size) { return V::keep_less(size, tau); },
+      [&](int32_t, F size, F) { keys = keys + V::select_less(size, tau, zero, one); });
+  return {keys, rest};
+}
+
+// `threshold` of every row: `samples` keys each, `u` the row's uniform number. The weight of a key that is
+// taken is weigh(size, 1 / the probability with which it is).
+template <class V, class Weigh>
+LanePicks<V> threshold_lanes(const LaneSizes& rows, const int32_t (&samples)[kLanes],
+                             const float (&u)[kLanes], const Weigh& weigh, Workspace& work) {
+  using F = typename V::F;
+  const F zero = V::zero(), one = V::set1(1.0f), least = V::set1(kLeastTau);
+  alignas(64) float wanted_keys[kLanes];
+  for (int32_t lane = 0; lane < kLanes; ++lane) {
+    // Lanes without a row want all, which ends their rounds.
+    wanted_keys[lane] =
+        lane < rows.lanes ? static_cast<float>(samples[lane]) : std::numeric_limits<float>::max();
+  }
+  const F wanted = V::load(wanted_keys);
+  // As select_threshold does, from tau = mass / S down. A row that takes all its keys has the least tau from
+  // the start; the last round has every lane's last tau, since it does not change that of a lane that is
+  // done.
   F positive = zero;
-  V::store(mass,
-           sum_lanes<V>(
-               rows, [](F size) { return size; },
-               [&](int32_t, F size, F) { positive = positive + V::select_less(zero, size, one, zero); }));
-  V::store(kept, positive);
-  uint32_t open = 0;  // lanes whose tau may still fall
-  for (int32_t lane = 0; lane < kLanes; ++lane) {
-    const bool all = kept[lane] <= static_cast<float>(samples[lane]) || lane >= rows.lanes;
-    tau[lane] = all ? kLeast : std::max(mass[lane] / static_cast<float>(samples[lane]), kLeast);
-    drawn[lane] = 0;
-    if (!all) open |= 1u << lane;
+  const F mass = sum_lanes<V>(
+      rows, [](F size) { return size; },
+      [&](int32_t, F size, F) { positive = positive + V::select_less(zero, size, one, zero); });
+  F tau = V::select_less(wanted, positive, V::max(mass / wanted, least), least);
+  Kept<V> kept = {positive, mass};
+  for (bool falls = V::less_bits(wanted, positive) != 0; falls;) {
+    kept = keep_lanes<V>(rows, tau);
+    const F left = wanted - kept.keys;
+    // With none left the others weigh nothing within rounding.
+    const F next = V::select_less(zero, left, V::max(kept.rest / left, least), tau);
+    falls = V::less_bits(next, tau) != 0;
+    tau = V::select_less(next, tau, next, tau);
   }
-  const uint32_t choosing = open;
-  while (open != 0) {
-    const F limit = V::load(tau);
-    F above = zero;
-    V::store(mass, sum_lanes<V>(
-                       rows, [&](F size) { return V::keep_less(size, limit); },
-                       [&](int32_t, F size, F) { above = above + V::select_less(size, limit, zero, one); }));
-    V::store(kept, above);
-    for (uint32_t bits = open; bits != 0; bits &= bits - 1) {
-      const int lane = std::countr_zero(bits);
-      const float left = static_cast<float>(samples[lane]) - kept[lane];
-      const float next = std::max(mass[lane] / left, kLeast);
-      // With none left the others weigh nothing within rounding.
-      if (left > 0 && next < tau[lane]) {
-        tau[lane] = next;
-      } else {
-        open &= ~(1u << lane);
-      }
-    }
-  }
-  // The last round had every lane's last tau, since others' rounds do not change it.
-  for (int32_t lane = 0; lane < kLanes; ++lane) {
-    if (choosing >> lane & 1) drawn[lane] = std::max(static_cast<float>(samples[lane]) - kept[lane], 0.0f);
-    const bool draws = drawn[lane] > 0 && mass[lane] > 0;
-    // Slightly more, so that rounding at the end of a row never loses the last sample.
-    rate[lane] = draws ? drawn[lane] * (1 + 0x1p-22f) / mass[lane] : 0;
-    spacing[lane] = draws ? mass[lane] / drawn[lane] : 0;
-  }
-  LanePicks picks(rows, work);
-  const uint32_t real = (1u << rows.lanes) - 1;
-  const F limit = V::load(tau), most = V::load(drawn), per_mass = V::load(rate), offset = V::load(u);
+  const F drawn = V::select_less(wanted, positive, V::max(wanted - kept.keys, zero), zero);
+  // Slightly more, so that rounding at the end of a row never loses the last sample.
+  const F rate = V::select_less(
+      zero, drawn, V::select_less(zero, kept.rest, drawn * V::set1(1 + 0x1p-22f) / kept.rest, zero), zero);
+  const F spacing =
+      V::select_less(zero, drawn, V::select_less(zero, kept.rest, kept.rest / drawn, zero), zero);
+  LanePicks<V> picks(rows, work);
+  const F offset = V::load(u);
   F before = zero;
   sum_lanes<V>(
-      rows, [&](F size) { return V::keep_less(size, limit); },
+      rows, [&](F size) { return V::keep_less(size, tau); },
       [&](int32_t key, F size, F reached_mass) {
-        const F reached = V::min(V::floor(V::fma(reached_mass, per_mass, offset)), most);
+        const F reached = V::min(V::floor(V::fma(reached_mass, rate, offset)), drawn);
         const F count = reached - before;
         before = reached;
-        uint32_t bits = (~V::less_bits(size, limit) | V::less_bits(zero, count)) & real;
-        if (bits == 0) return;
-        alignas(64) float weights[kLanes];
-        V::store(weights, V::select_less(size, limit, count * V::load(spacing) / size, one));
-        for (; bits != 0; bits &= bits - 1) {
-          const int lane = std::countr_zero(bits);
-          picks.add(lane, {key, weights[lane]});
-        }
+        const uint32_t taken = ~V::less_bits(size, tau) | V::less_bits(zero, count);
+        picks.take(key, taken);
+        if (taken != 0)
+          V::store(rows.sizes + int64_t{key} * kLanes,
+                   weigh(size, V::select_less(size, tau, count * spacing / size, one)));
       });
+  picks.finish();
   return picks;
 }
 
-// Every row's keys at targets of one spacing, 1 / per_mass (select_level).
+// Every row's keys at targets of one spacing, 1 / per_mass (select_level); the weight of a pick is 1 / the
+// probability with which it is taken.
 template <class V>
-LanePicks level_lanes(const LaneSizes& rows, float per_mass, const float (&u)[kLanes], Workspace& work) {
+LanePicks<V> level_lanes(const LaneSizes& rows, float per_mass, const float (&u)[kLanes], Workspace& work) {
   using F = typename V::F;
-  LanePicks picks(rows, work);
-  const uint32_t real = (1u << rows.lanes) - 1;
-  const F rate = V::set1(per_mass), offset = V::load(u), zero = V::zero(), one = V::set1(1.0f);
-  F before = zero;
+  LanePicks<V> picks(rows, work);
+  const F rate = V::set1(per_mass), offset = V::load(u), one = V::set1(1.0f);
+  F before = V::zero();
   sum_lanes<V>(
       rows, [](F size) { return size; },
       [&](int32_t key, F size, F reached_mass) {
         const F reached = V::floor(V::fma(reached_mass, rate, offset));
         const F targets = size * rate;
         // Rounding of the sum must not lose a row that is surely taken.
-        uint32_t bits = (V::less_bits(before, reached) | ~V::less_bits(targets, one)) & real;
+        const uint32_t taken = V::less_bits(before, reached) | ~V::less_bits(targets, one);
         before = reached;
-        if (bits == 0) return;
-        alignas(64) float weights[kLanes];
-        V::store(weights, V::max(one, one / targets));
-        for (; bits != 0; bits &= bits - 1) {
-          const int lane = std::countr_zero(bits);
-          picks.add(lane, {key, weights[lane]});
-        }
+        picks.take(key, taken);
+        if (taken != 0) V::store(rows.sizes + int64_t{key} * kLanes, V::max(one, one / targets));
       });
+  picks.finish();
   return picks;
 }
 
@@ -161,39 +162,36 @@ ALLOT_INLINE void count_lanes(const LaneSizes& rows, int32_t samples, typename V
 
 // The keys of those counts; the weight of a pick is its count.
 template <class V>
-LanePicks systematic_lanes(const LaneSizes& rows, int32_t samples, typename V::F total,
-                           const float (&u)[kLanes], Workspace& work) {
+LanePicks<V> systematic_lanes(const LaneSizes& rows, int32_t samples, typename V::F total,
+                              const float (&u)[kLanes], Workspace& work) {
   using F = typename V::F;
-  LanePicks picks(rows, work);
-  const uint32_t real = (1u << rows.lanes) - 1;
+  LanePicks<V> picks(rows, work);
   count_lanes<V>(rows, samples, total, u, [&](int32_t key, F count) {
-    uint32_t bits = V::less_bits(V::zero(), count) & real;
-    if (bits == 0) return;
-    alignas(64) float counts[kLanes];
-    V::store(counts, count);
-    for (; bits != 0; bits &= bits - 1) {
-      const int lane = std::countr_zero(bits);
-      picks.add(lane, {key, counts[lane]});
-    }
+    picks.take(key, V::less_bits(V::zero(), count));
+    V::store(rows.sizes + int64_t{key} * kLanes, count);
   });
+  picks.finish();
   return picks;
 }
 
 // The selections of the estimators for sixteen rows at once: overloads for those that have one, of which
-// every row takes `samples`.
+// every row takes `samples`. A pick's weight is that of its value in the row's sum.
 template <class V>
-LanePicks pick_lanes(methods::Threshold, const LaneSizes& rows, int32_t samples, const float (&u)[kLanes],
-                     Workspace& work) {
+LanePicks<V> pick_lanes(methods::Threshold, const LaneSizes& rows, int32_t samples, const float (&u)[kLanes],
+                        Workspace& work) {
   int32_t of_each[kLanes];
   std::fill(of_each, of_each + kLanes, samples);
-  return threshold_lanes<V>(rows, of_each, u, work);
+  using F = typename V::F;
+  return threshold_lanes<V>(
+      rows, of_each, u, [](F size, F rate) { return size * rate; }, work);
 }
 
 template <class V>
 struct PickLanesOf {
-  using Function = LanePicks (*)(const LaneSizes&, int32_t, const float (&)[kLanes], Workspace&);
+  using Function = LanePicks<V> (*)(const LaneSizes&, int32_t, const float (&)[kLanes], Workspace&);
   template <class Method>
-  static LanePicks call(const LaneSizes& rows, int32_t samples, const float (&u)[kLanes], Workspace& work) {
+  static LanePicks<V> call(const LaneSizes& rows, int32_t samples, const float (&u)[kLanes],
+                           Workspace& work) {
     return pick_lanes<V>(Method{}, rows, samples, u, work);
   }
   // Null for a method whose rows are selected one by one.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cpu/gather.h"
 #include "kernels/cpu/item_data.h"
@@ -58,12 +59,14 @@ class Prefill {
 
  private:
   static constexpr Methods::Table<typename PickLanesOf<V>::Function, PickLanesOf<V>> kPickLanes{};
-  // With more keys than this for each sample, reading those that have one is faster than reading all.
-  static constexpr int32_t kKeysASample = 4;
+  // Widening a value costs about as much as reading it so often saves.
+  static constexpr int32_t kReadsAKey = 2;
   // Matrix tiles take bfloat16 operands.
   static constexpr bool kMayTile = V::kTiles && sizeof(T) == sizeof(uint16_t);
 
   void attend_all() {
+    places_ = work_.places.reserve(padded_keys_);
+    factors_ = work_.factors.reserve(padded_keys_ * data_.group);
     if (data_.samples > 0 && scope_ != Scope::kHead) {
       attend_together();
     } else {
@@ -106,6 +109,7 @@ class Prefill {
     float* const all_weights = weights_;
     float* scales = work_.scales.reserve(int64_t{heads} * kLanes);  // 1 / each row's sum of weights
     if (kv_heads == 1) load_keys(offsets_, 0);
+    if (reads_often(1, rows_of_group(p_.method.unit, data_.samples, data_.group))) load_values();
     for (int64_t first = 0; first < data_.item.num_queries; first += kLanes) {
       count_ = static_cast<int32_t>(std::min<int64_t>(kLanes, data_.item.num_queries - first));
       const int32_t keys = data_.visible(first + count_ - 1);
@@ -140,7 +144,7 @@ class Prefill {
   }
 
   // The value rows of each query, numbered KV head * keys + key.
-  LanePicks choose_together(int64_t first, const LaneSizes& rows) {
+  LanePicks<V> choose_together(int64_t first, const LaneSizes& rows) {
     DrawRow draws[kLanes];
     for (int32_t lane = 0; lane < kLanes; ++lane)
       draws[lane] = data_.draws(first + std::min(lane, count_ - 1), data_.first_head);
@@ -156,40 +160,35 @@ class Prefill {
       const int64_t visible = data_.visible(first + std::min(lane, count_ - 1));
       wanted[lane] = static_cast<int32_t>(std::min(of_group, visible) * data_.item.num_kv_heads);
     }
-    return threshold_lanes<V>(rows, wanted, u, work_);
+    return threshold_lanes<V>(
+        rows, wanted, u, [](F, F rate) { return rate; }, work_);
   }
 
-  void write_together(int64_t first, const LanePicks& picks, int32_t keys, const float* scales) {
+  void write_together(int64_t first, const LanePicks<V>& picks, int32_t keys, const float* scales) {
     const int32_t kv_heads = data_.item.num_kv_heads;
     const int64_t head_weights = int64_t{padded_keys_} * kLanes;
     for (int32_t lane = 0; lane < count_; ++lane) {
-      std::span<Pick> left = picks.of(lane);
       for (int32_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
-        size_t count = 0;
-        for (; count < left.size() && left[count].key < (kv_head + 1) * keys; ++count) {
-          left[count].key -= kv_head * keys;
-          read_.mark((first + lane) * kv_heads + kv_head, left[count].key);
-        }
         const int32_t head = kv_head * data_.group;
-        gather_heads<V>(
-            SharedPicks<T>{.pages = data_.value_pages() + int64_t{kv_head} * p_.page_size * p_.head_dim,
-                           .offsets = offsets_,
-                           .picks = left.first(count),
-                           .weights = weights_ + head * head_weights + lane,
-                           .head_stride = head_weights,
-                           .key_stride = kLanes},
-            data_.group, p_.head_dim, [&](int32_t h) { return scales[int64_t{head + h} * kLanes + lane]; },
+        const float* weights = weights_ + head * head_weights + lane;
+        list_values(picks, lane, kv_head, keys,
+                    [=, group = data_.group, stride = padded_keys_, factors = factors_](
+                        int32_t i, int32_t key, float rate) {
+                      const float* of_key = weights + int64_t{key} * kLanes;
+                      for (int32_t h = 0; h < group; ++h)
+                        factors[h * stride + i] = of_key[h * head_weights] * rate;
+                    });
+        gather_list(
+            kv_head, data_.group, [&](int32_t h) { return scales[int64_t{head + h} * kLanes + lane]; },
             [&](int32_t h) { return data_.out(first + lane, data_.first_head + head + h); });
-        left = left.subspan(count);
       }
     }
   }
 
-  static int32_t padded_to_lanes(int32_t keys) { return (keys + kLanes - 1) / kLanes * kLanes; }
-
-  // Copies the first `keys` weights of a row out of the lanes.
+  // Copies the first `keys` weights of a row out of the lanes, with zeros up to a whole number of lanes.
   void copy_row(int32_t lane, int32_t keys, float* row) const {
     for (int32_t key = 0; key < keys; ++key) row[key] = weights_[int64_t{key} * kLanes + lane];
+    for (int32_t key = keys; key % kLanes != 0; ++key) row[key] = 0;
   }
 
   // A row of the item. Its head counts from the first one of the item's first KV head.
@@ -202,20 +201,40 @@ class Prefill {
   T* out(int32_t lane) const { return data_.out(query_of(lane), head_of(lane)); }
 
   // Keys [padded keys, head_dim] and values [padded keys, padded head_dim], zeros in the padding: as float32,
-  // or in the order of the tiles.
+  // or in the order of the tiles. Values that rows read one at a time may stay where they lie.
   void load_cache() {
     offsets_ = data_.locate_keys(work_);
     load_keys(offsets_, 0);
-    if (pick_lanes_ != nullptr && data_.samples != kDenseBudget) return;  // values are read where they lie
     if constexpr (kMayTile) {
-      if (sum_by_tiles_) load_tile_values(offsets_);
+      if (sum_by_tiles_) return load_tile_values(offsets_);
     }
-    if (!sum_by_tiles_) {
-      values_ = work_.values.reserve(padded_keys_ * padded_dim_);
-      for (int64_t key = 0; key < data_.keys; ++key) {
-        widen_vector(data_.value_pages() + offsets_[key], values_ + key * padded_dim_, padded_dim_);
-      }
-      std::fill(values_ + data_.keys * padded_dim_, values_ + padded_keys_ * padded_dim_, 0.0f);
+    const bool from_lists = pick_lanes_ != nullptr || (counts_row_ && lists_counts(data_.visible(0)));
+    if (data_.samples == kDenseBudget || !from_lists || reads_often(data_.group, data_.samples))
+      load_values();
+  }
+
+  // Whether systematic counts become lists of keys in rows that see so many.
+  bool lists_counts(int32_t keys) const {
+    return !sum_by_tiles_ && keys > V::kKeysASample * int64_t{data_.samples};
+  }
+
+  // Whether lists of `samples` keys, `lists` for each query and KV head, read a value so often that reading
+  // it as float32 saves more than widening it costs.
+  bool reads_often(int64_t lists, int64_t samples) const {
+    return sizeof(T) < sizeof(float) &&
+           data_.item.num_queries * lists * samples >= kReadsAKey * int64_t{data_.keys};
+  }
+
+  // Of every KV head of the item [padded keys, padded head_dim].
+  void load_values() {
+    const int32_t kv_heads = data_.item.num_kv_heads;
+    values_ = work_.values.reserve(kv_heads * padded_keys_ * padded_dim_);
+    for (int32_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
+      const T* pages = data_.value_pages() + int64_t{kv_head} * p_.page_size * p_.head_dim;
+      float* of_head = values_ + kv_head * padded_keys_ * padded_dim_;
+      for (int64_t key = 0; key < data_.keys; ++key)
+        widen_vector(pages + offsets_[key], of_head + key * padded_dim_, padded_dim_);
+      std::fill(of_head + data_.keys * padded_dim_, of_head + padded_keys_ * padded_dim_, 0.0f);
     }
   }
 
@@ -282,7 +301,7 @@ class Prefill {
     int32_t visible[kLanes];
     for (int32_t lane = 0; lane < kLanes; ++lane) visible[lane] = data_.visible(query_of(lane));
     load_queries();
-    const int32_t padded = padded_to_lanes(visible[kLanes - 1]);
+    const int32_t padded = (visible[kLanes - 1] + V::kKeyTile - 1) / V::kKeyTile * V::kKeyTile;
     F largest = V::set1(-3.0e38f);
     for (int32_t key = 0; key < padded; key += V::kKeyTile) largest = score_tile(key, visible, largest);
     return exponentiate(padded, largest);
@@ -293,7 +312,7 @@ class Prefill {
     const int32_t keys = data_.visible(query_of(kLanes - 1));
     if (data_.samples == kDenseBudget) {
       write_weighted(keys, V::set1(1.0f) / total);
-    } else if (counts_row_ && !sum_by_tiles_ && keys > kKeysASample * data_.samples) {
+    } else if (counts_row_ && lists_counts(keys)) {
       return write_counted(keys, total);
     } else if (counts_row_) {
       count_systematic(keys, total);
@@ -508,42 +527,68 @@ class Prefill {
 
   // The same as count_systematic and write_weighted, to the bit, without the keys that have no sample.
   void write_counted(int32_t keys, F total) {
-    static constexpr float kOne = 1;
     alignas(64) float u[kLanes];
     draw_row_uniforms(u);
-    const LanePicks picks = systematic_lanes<V>({weights_, keys, count_}, data_.samples, total, u, work_);
-    const float scale = 1.0f / static_cast<float>(data_.samples);
-    for (int32_t lane = 0; lane < count_; ++lane) write_picks(lane, picks, &kOne, 0, scale);
+    write_picks(systematic_lanes<V>({weights_, keys, count_}, data_.samples, total, u, work_), keys,
+                V::set1(1.0f / static_cast<float>(data_.samples)));
   }
 
   // Computes the rows from what they choose all at once.
   void write_chosen(int32_t keys, F total) {
-    alignas(64) float u[kLanes], scales[kLanes];
+    alignas(64) float u[kLanes];
     draw_row_uniforms(u);
-    V::store(scales, V::set1(1.0f) / total);
-    const LanePicks picks = pick_lanes_({weights_, keys, count_}, data_.samples, u, work_);
-    for (int32_t lane = 0; lane < count_; ++lane)
-      write_picks(lane, picks, weights_ + lane, kLanes, scales[lane]);
+    write_picks(pick_lanes_({weights_, keys, count_}, data_.samples, u, work_), keys, V::set1(1.0f) / total);
   }
 
-  // One row: scale times the sum of its picks, each times weights[key * key_stride].
-  void write_picks(int32_t lane, const LanePicks& picks, const float* weights, int64_t key_stride,
-                   float scale) {
-    for (const Pick& pick : picks.of(lane)) read_.mark(query_of(lane), pick.key);
-    gather_heads<V>(
-        SharedPicks<T>{.pages = data_.value_pages(),
-                       .offsets = offsets_,
-                       .picks = picks.of(lane),
-                       .weights = weights,
-                       .head_stride = 0,
-                       .key_stride = key_stride},
-        1, p_.head_dim, [&](int32_t) { return scale; }, [&](int32_t) { return out(lane); });
+  // Each row: its scale times the sum of its picks, each times its weight.
+  void write_picks(const LanePicks<V>& picks, int32_t keys, F scale) {
+    alignas(64) float scales[kLanes];
+    V::store(scales, scale);
+    for (int32_t lane = 0; lane < count_; ++lane) {
+      list_values(picks, lane, 0, keys,
+                  [factors = factors_](int32_t i, int32_t, float weight) { factors[i] = weight; });
+      gather_list(
+          0, 1, [&](int32_t) { return scales[lane]; }, [&](int32_t) { return out(lane); });
+    }
+  }
+
+  // Lists the values of a KV head that a row takes, and calls weigh(i, key, weight) for the i-th.
+  template <class Weigh>
+  void list_values(const LanePicks<V>& picks, int32_t lane, int32_t kv_head, int32_t keys,
+                   const Weigh& weigh) {
+    // Locals: what is stored in the list could be members as far as the compiler knows.
+    int64_t* const places = places_;
+    const int64_t* const offsets = values_ == nullptr ? offsets_ : nullptr;
+    const int64_t width = padded_dim_;
+    const int32_t first = kv_head * keys;
+    listed_ = picks.visit(lane, first, first + keys, [=](int32_t i, int32_t numbered, float weight) {
+      const int32_t key = numbered - first;
+      places[i] = offsets != nullptr ? offsets[key] : key * width;
+      weigh(i, key, weight);
+    });
+    if (!read_.counts()) return;
+    const int64_t set = query_of(lane) * data_.item.num_kv_heads + kv_head;
+    picks.visit(lane, first, first + keys,
+                [&](int32_t, int32_t numbered, float) { read_.mark(set, numbered - first); });
+  }
+
+  // Writes the estimates of `heads` heads from the list, which is of a KV head.
+  template <class Scale, class Out>
+  void gather_list(int32_t kv_head, int32_t heads, const Scale& scale, const Out& out) {
+    const auto gather = [&](const auto* base) {
+      gather_heads<V>(
+          ValueList<std::remove_cvref_t<decltype(*base)>>{
+              .base = base, .places = places_, .factors = factors_, .stride = padded_keys_, .count = listed_},
+          heads, p_.head_dim, scale, out);
+    };
+    if (values_ != nullptr) return gather(values_ + kv_head * padded_keys_ * padded_dim_);
+    gather(data_.value_pages() + int64_t{kv_head} * p_.page_size * p_.head_dim);
   }
 
   // Computes one row from its picks.
   void write_picked(int32_t lane, int32_t keys) {
     float* weights = work_.row.reserve(int64_t{padded_keys_});
-    copy_row(lane, padded_to_lanes(keys), weights);
+    copy_row(lane, keys, weights);
     const Picks picks =
         select_row<V>(weights, keys, p_, data_.samples, data_.draws(query_of(lane), head_of(lane)), work_);
     const Pick* list = work_.picks.reserve(0);
@@ -579,7 +624,10 @@ class Prefill {
   ReadRows read_;      // of each query and KV head
   int32_t count_ = 0;  // rows in the lanes
   Position rows_[kLanes];
-  const int64_t* offsets_ = nullptr;
+  const int64_t* offsets_ = nullptr;  // of the keys' vectors in the pages
+  int32_t listed_ = 0;                // value vectors in the list
+  int64_t* places_ = nullptr;         // [listed] in values_, or in the pages where that is null
+  float* factors_ = nullptr;          // [heads, padded keys] of which the first `listed` are used
   float* queries_ = nullptr;
   float* keys_ = nullptr;
   float* values_ = nullptr;

@@ -89,32 +89,32 @@ void attend_shared(const SharedWeights& shared, const AttentionParams& p, int32_
                           ? select_level<V>(sizes, listed, per_mass, draws, work)
                           : select_threshold<V>(sizes, listed, rows, draws, work);
   const Pick* chosen = work.picks.reserve(0);
-  Pick* list = work.pick_lists.reserve(int64_t{shared.keys} + 1);
+  const int64_t most = int64_t{shared.keys} + 1;
+  int64_t* places = work.places.reserve(most);
+  float* factors = work.factors.reserve(most * shared.heads);
   for (int32_t group = 0; group < shared.groups; ++group) {
     const T* values = pages + int64_t{group} * p.page_size * p.head_dim;
-    // By what the weight of every head is multiplied: 1 / the probability that the row is read.
+    // `rate`: 1 / the probability that the row is read.
     int32_t count = 0;
+    const auto add = [&](int32_t key, float rate) {
+      read.mark(first_set + group, key);
+      const char* bytes = reinterpret_cast<const char*>(values + offsets[key]);
+      for (size_t byte = 0; byte < p.head_dim * sizeof(T); byte += 64) V::prefetch(bytes + byte);
+      for (int32_t head = 0; head < shared.heads; ++head)
+        factors[head * most + count] = shared.row(group, head)[key] * rate;
+      places[count++] = offsets[key];
+    };
     if (picks.all) {
-      for (int32_t n = 0; n < shared.keys; ++n) list[count++] = {n, 1.0f};
+      for (int32_t n = 0; n < shared.keys; ++n) add(n, 1.0f);
     } else {
       for (int32_t i = 0; i < picks.count; ++i) {
         const int32_t key = chosen[i].key - group * padded;
-        if (key >= 0 && key < padded) list[count++] = {key, chosen[i].weight / sizes[chosen[i].key]};
+        if (key >= 0 && key < padded) add(key, chosen[i].weight / sizes[chosen[i].key]);
       }
-    }
-    for (int32_t i = 0; i < count; ++i) {
-      read.mark(first_set + group, list[i].key);
-      const char* bytes = reinterpret_cast<const char*>(values + offsets[list[i].key]);
-      for (size_t byte = 0; byte < p.head_dim * sizeof(T); byte += 64) V::prefetch(bytes + byte);
     }
     const int32_t first_row = group * shared.heads;
     gather_heads<V>(
-        SharedPicks<T>{.pages = values,
-                       .offsets = offsets,
-                       .picks = {list, static_cast<size_t>(count)},
-                       .weights = shared.row(group, 0),
-                       .head_stride = shared.stride,
-                       .key_stride = 1},
+        ValueList<T>{.base = values, .places = places, .factors = factors, .stride = most, .count = count},
         shared.heads, p.head_dim, [&](int32_t head) { return scales[first_row + head]; },
         [&](int32_t head) { return out(first_row + head); });
   }

@@ -1,5 +1,6 @@
-// GenericVec of eight lanes with what AVX2 does better than compiler vector extensions: work across lanes.
-// Include it only where the compiler may use these instructions.
+// GenericVec of eight lanes with what AVX2 does better than compiler vector extensions: work across lanes,
+// and loads and stores, which GCC takes through the stack or in parts of registers. Include it only where the
+// compiler may use these instructions.
 #pragma once
 
 #include <immintrin.h>
@@ -19,6 +20,27 @@ struct Avx2Vec : GenericVec<8> {
     return x;
   }
 
+  ALLOT_INLINE F load(const float* p) { return join(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)); }
+  ALLOT_INLINE F load(const uint16_t* p) { return join(widen_eight(p), widen_eight(p + 8)); }
+  ALLOT_INLINE void store(float* p, const F& x) {
+    _mm256_storeu_ps(p, half(x, 0));
+    _mm256_storeu_ps(p + 8, half(x, 1));
+  }
+  ALLOT_INLINE void store(uint16_t* p, const F& x) {
+    // Halves of 128 bits hold elements of both registers after packing.
+    const __m256i packed = _mm256_packus_epi32(narrow_eight(half(x, 0)), narrow_eight(half(x, 1)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm256_permute4x64_epi64(packed, _MM_SHUFFLE(3, 1, 2, 0)));
+  }
+  ALLOT_INLINE F set1(float x) { return join(_mm256_set1_ps(x), _mm256_set1_ps(x)); }
+  ALLOT_INLINE I set1(int32_t x) { return GenericVec::set1(x); }
+  ALLOT_INLINE F max(const F& a, const F& b) {
+    return join(_mm256_max_ps(half(a, 0), half(b, 0)), _mm256_max_ps(half(a, 1), half(b, 1)));
+  }
+  ALLOT_INLINE F min(const F& a, const F& b) {
+    return join(_mm256_min_ps(half(a, 0), half(b, 0)), _mm256_min_ps(half(a, 1), half(b, 1)));
+  }
+  ALLOT_INLINE F floor(const F& x) { return join(_mm256_floor_ps(half(x, 0)), _mm256_floor_ps(half(x, 1))); }
   ALLOT_INLINE uint32_t less_bits(const F& a, const F& b) {
     const auto bits = [&](int i) {
       return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(half(a, i), half(b, i), _CMP_LT_OQ)));
@@ -62,6 +84,20 @@ struct Avx2Vec : GenericVec<8> {
   }
 
  private:
+  ALLOT_INLINE __m256 widen_eight(const uint16_t* p) {
+    const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+  }
+  // Eight bfloat16 in the lower halves of the lanes.
+  ALLOT_INLINE __m256i narrow_eight(__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i high = _mm256_srli_epi32(bits, 16);
+    const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
+    const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+    const __m256 nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    return _mm256_blendv_epi8(_mm256_srli_epi32(sum, 16), quiet, _mm256_castps_si256(nan));
+  }
   ALLOT_INLINE __m256 reduce_add_eight(const F* x) {
     __m256 sums[4];
     for (int i = 0; i < 4; ++i) {  // per 128 bits: pairs of x[2 i], x[2 i], x[2 i + 1], x[2 i + 1]

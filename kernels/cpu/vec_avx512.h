@@ -17,8 +17,8 @@ struct Avx512Vec {
   static constexpr bool kTiles = false;
   static constexpr int kKeyTile = 16;
   static constexpr int kRowTile = 8;
-  static constexpr int kGatherHeads = 4;
-  static constexpr int kGatherChunks = 4;
+  static constexpr int kGatherSums = 16;
+  static constexpr int kKeysASample = 8;
 
   ALLOT_INLINE __mmask16 first(int count) { return static_cast<__mmask16>((1u << count) - 1u); }
 

@@ -54,12 +54,14 @@ struct GenericVec {
 
   static constexpr bool kTiles = false;  // matrix tiles: vec_amx.h
 
-  // Register tiles: keys of a score tile, rows of a value tile, heads and chunks of sixteen lanes of a
-  // gathered sum. Sized for 16 registers.
+  // Register tiles: keys of a score tile, rows of a value tile, gathered sums of sixteen lanes. Sized for 16
+  // registers.
   static constexpr int kKeyTile = 2 * kWidth / 4;
   static constexpr int kRowTile = kWidth / 4;
-  static constexpr int kGatherHeads = 2;
-  static constexpr int kGatherChunks = kWidth / 4;
+  static constexpr int kGatherSums = 3 * kWidth / 4;
+  // With more keys than this for each systematic sample of a prompt's row, reading the values that have one
+  // is faster than the product with all.
+  static constexpr int kKeysASample = 4;
 
   // Register by register: GCC would copy the whole array through the stack in smaller pieces.
   ALLOT_INLINE F load(const float* p) {
@@ -94,7 +96,7 @@ struct GenericVec {
     odd = F::make([&](int i) { return __builtin_bit_cast(FPart, pairs(i) & 0xFFFF0000u); });
   }
   ALLOT_INLINE void store(float* p, const F& x) {
-    std::memcpy(p, &x, sizeof x);
+    for (int i = 0; i < kParts; ++i) std::memcpy(p + i * kWidth, &x.part[i], sizeof x.part[i]);
   }
   ALLOT_INLINE void store(uint16_t* p, const F& x) {
     for (int i = 0; i < kParts; ++i) {
@@ -112,7 +114,7 @@ struct GenericVec {
     for (int i = 0; i < count; ++i) p[i] = copy[i];
   }
   ALLOT_INLINE F set1(float x) {
-    return F::make([&](int) { return FPart{} + x; });
+    return F::make([&](int) { return x - FPart{}; });  // adding 0 would be an addition: it changes -0
   }
   ALLOT_INLINE I set1(int32_t x) {
     return I::make([&](int) { return IPart{} + x; });

@@ -62,8 +62,12 @@ struct Workspace {
   Buffer<Pick> picks;        // picks of the row that was selected last
   Buffer<Pick> pick_lists;   // picks of several rows
   Buffer<Picks> row_picks;
-  Buffer<int32_t> order;  // keys in the order of `topk`, tile budgets of `prop`
-  Buffer<double> masses;  // of tiles
+  Buffer<uint16_t> rows_of_key;  // bits of sixteen rows
+  Buffer<uint64_t> keys_of_row;  // bits of the keys of sixteen rows
+  Buffer<int64_t> places;        // of the value vectors of a list
+  Buffer<float> factors;         // by which heads multiply them
+  Buffer<int32_t> order;         // keys in the order of `topk`, tile budgets of `prop`
+  Buffer<double> masses;         // of tiles
   Buffer<float> accumulator;
   // Operands of matrix tiles: bfloat16, or pairs of them.
   Buffer<uint16_t> tile_keys;
