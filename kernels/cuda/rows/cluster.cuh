@@ -1,8 +1,6 @@
 // The blocks of a cluster, or one block alone where a device has no clusters.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cstdint>
 
 namespace allot::kernels::cuda {
@@ -37,7 +35,7 @@ __device__ __forceinline__ void cluster_sync() {
 
 // The same variable in the shared memory of another block of the cluster.
 template <class T>
-__device__ __forceinline__ T* of_block(T* shared, uint32_t rank) {
+__device__ __forceinline__ T* of_block(T* shared, [[maybe_unused]] uint32_t rank) {
 #if __CUDA_ARCH__ >= 900
   return static_cast<T*>(__cluster_map_shared_rank(shared, rank));
 #else

@@ -5,34 +5,16 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/rows/cluster.cuh"
+#include "kernels/cuda/rows/token_bins.cuh"
 #include "kernels/cuda/rows/token_kernels.h"
 #include "kernels/token_weights.h"
 
 namespace allot::kernels::cuda {
 
-inline constexpr uint32_t kThreads = 512;
-inline constexpr uint32_t kWarps = kThreads / 32;
 inline constexpr uint32_t kBinBits = 12;
-inline constexpr uint32_t kBins = 1 << kBinBits;
 inline constexpr uint32_t kListEntries = 1024;
-static_assert(kBins % (kMaxRowBlocks * 32) == 0);
-// The carry of a bin's 32-bit counter counts wraps, so only the row's mass bounds the vocabulary.
+// Bins hold masses of 64 bits, so only the row's mass bounds the vocabulary.
 static_assert(uint64_t{kMaxVocabulary} * kLargestTokenWeight < uint64_t{1} << 53, "exact as a double");
-
-// The weights from `low` on that agree with it above their lowest `bits`; `above` is the mass
-// of heavier ones.
-struct Bracket {
-  uint32_t low;
-  uint32_t bits;
-  uint64_t above;
-  __device__ uint32_t high() const { return low + (1u << bits) - 1; }
-};
-
-struct Found {
-  uint32_t bin;
-  uint64_t above;  // mass of heavier bins
-  uint64_t least;  // mass the nucleus must reach
-};
 
 // A weight of the bracket and the warp in whose segment it lies.
 struct Entry {
@@ -43,18 +25,15 @@ struct Entry {
 // What a block tells the others of its cluster; each has a copy of all.
 struct Told {
   uint64_t best[kMaxRowBlocks];
-  uint64_t bins_mass[kMaxRowBlocks];
   uint64_t mass[kMaxRowBlocks];
   uint32_t ties[kMaxRowBlocks];
   uint32_t in_bracket[kMaxRowBlocks];
   uint32_t lightest[kMaxRowBlocks];
   uint32_t heaviest[kMaxRowBlocks];
-  Found found;
 };
 
 struct Shared {
-  uint32_t bin[kBins];    // low half of the mass of each bin
-  uint32_t carry[kBins];  // high half
+  Bins<kBinBits, kMaxRowBlocks> bins;
   Entry list[kListEntries];
   Told told;
   uint64_t warp_mass[kWarps];  // scratch of sums over the block
@@ -64,25 +43,6 @@ struct Shared {
   uint32_t lightest, heaviest;
 };
 
-template <class X>
-__device__ __forceinline__ X warp_sum(X x) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kFullWarp, x, offset);
-  return x;
-}
-
-// Sum over the lanes up to and including this one.
-template <class X>
-__device__ __forceinline__ X warp_prefix(X x) {
-  const uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-  for (uint32_t offset = 1; offset < 32; offset *= 2) {
-    const X below = __shfl_up_sync(kFullWarp, x, offset);
-    if (lane >= offset) x += below;
-  }
-  return x;
-}
-
 __device__ __forceinline__ uint64_t warp_max(uint64_t x) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {
@@ -90,14 +50,6 @@ __device__ __forceinline__ uint64_t warp_max(uint64_t x) {
     x = x > other ? x : other;
   }
   return x;
-}
-
-// Element `lane` of the first `count` of an array, at most 32, for each lane of a warp; `other` beyond. A
-// loop over them would wait for each.
-template <class X>
-__device__ __forceinline__ X of_lane(const X* values, uint32_t count, X other) {
-  const uint32_t lane = threadIdx.x % 32;
-  return lane < count ? values[lane] : other;
 }
 
 // Largest x of the cluster.

@@ -12,8 +12,9 @@ inline constexpr int32_t kMaxVocabulary = 1 << 18;
 inline constexpr uint32_t kMaxRowBlocks = 16;
 
 // Blocks that share a row, a power of two: many where rows are few, so that they use the whole device.
-uint32_t blocks_of_row(int64_t rows, const DeviceLimits& limits);
+uint32_t blocks_of_row(int64_t rows, DType dtype, const DeviceLimits& limits);
 
+// One block alone counts the values of bfloat16 logits (token_counts.cuh).
 void launch_choose_tokens(const ChooseTokensParams& params, uint32_t row_blocks, const DeviceLimits& limits,
                           CudaStream stream);
 void launch_feed_tokens(const FeedTokensParams& params, const DeviceLimits& limits, CudaStream stream);

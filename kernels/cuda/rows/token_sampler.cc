@@ -48,10 +48,14 @@ void check(const ChooseTokensParams& p) {
 
 namespace cuda {
 
-uint32_t blocks_of_row(int64_t rows, const DeviceLimits& limits) {
+uint32_t blocks_of_row(int64_t rows, DType dtype, const DeviceLimits& limits) {
   if (limits.compute_capability < 90) return 1;  // no clusters
-  const auto blocks = static_cast<uint32_t>(limits.multiprocessors / std::max<int64_t>(rows, 1));
-  return std::clamp(std::bit_floor(blocks), 1u, kMaxRowBlocks);
+  // One block that counts is as fast as this many that do not.
+  constexpr uint32_t kBlocksThatCount = 2;
+  const auto blocks =
+      std::clamp(std::bit_floor(static_cast<uint32_t>(limits.multiprocessors / std::max<int64_t>(rows, 1))),
+                 1u, kMaxRowBlocks);
+  return dtype == DType::kBFloat16 && blocks <= kBlocksThatCount ? 1 : blocks;
 }
 
 }  // namespace cuda
@@ -59,7 +63,7 @@ uint32_t blocks_of_row(int64_t rows, const DeviceLimits& limits) {
 void choose_tokens_cuda(const ChooseTokensParams& p, const DeviceLimits& limits, CudaStream stream) {
   check(p);
   if (p.rows == 0) return;
-  cuda::launch_choose_tokens(p, cuda::blocks_of_row(p.rows, limits), limits, stream);
+  cuda::launch_choose_tokens(p, cuda::blocks_of_row(p.rows, p.dtype, limits), limits, stream);
 }
 
 void feed_tokens_cuda(const FeedTokensParams& p, const DeviceLimits& limits, CudaStream stream) {

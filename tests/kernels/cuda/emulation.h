@@ -130,6 +130,7 @@ inline int lane() {
 #undef __global__
 #undef __shared__
 #undef __forceinline__
+#undef __noinline__
 #undef __launch_bounds__
 #undef __grid_constant__
 #undef __align__
@@ -138,6 +139,7 @@ inline int lane() {
 #define __global__
 #define __shared__ static
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(n) alignas(n)
@@ -148,6 +150,7 @@ inline int lane() {
 #define blockDim (::emulation::Blocks::block_size())
 
 using std::isfinite;
+using std::isinf;
 
 template <class T>
 constexpr T min(T a, T b) {
@@ -275,6 +278,20 @@ inline uint32_t __ballot_sync(unsigned, bool value) {
   for (int i = 0; i < 32; ++i) bits |= values[i] != 0 ? 1u << i : 0u;
   return bits;
 }
+inline uint32_t __reduce_add_sync(unsigned, uint32_t value) {
+  const uint32_t* const values = emulation::Blocks::exchange(value);
+  uint32_t sum = 0;
+  for (int i = 0; i < 32; ++i) sum += values[i];
+  return sum;
+}
+inline uint32_t __reduce_min_sync(unsigned, uint32_t value) {
+  const uint32_t* const values = emulation::Blocks::exchange(value);
+  return *std::min_element(values, values + 32);
+}
+inline uint32_t __reduce_max_sync(unsigned, uint32_t value) {
+  const uint32_t* const values = emulation::Blocks::exchange(value);
+  return *std::max_element(values, values + 32);
+}
 inline bool __any_sync(unsigned mask, bool value) {
   return __ballot_sync(mask, value) != 0;
 }
@@ -287,6 +304,24 @@ inline uint32_t __fns(uint32_t bits, uint32_t, int n) {
 inline int __popc(uint32_t bits) {
   return std::popcount(bits);
 }
+// The position of the lowest set bit, counted from 1; 0 where there is none.
+inline int __ffs(int bits) {
+  return bits == 0 ? 0 : std::countr_zero(static_cast<uint32_t>(bits)) + 1;
+}
+inline int __clz(int bits) {
+  return std::countl_zero(static_cast<uint32_t>(bits));
+}
+// The larger of each half, and the lesser of a + b and c, as unsigned integers.
+inline uint32_t __vmaxu2(uint32_t a, uint32_t b) {
+  return std::max(a & 0xFFFF0000u, b & 0xFFFF0000u) | std::max(a & 0xFFFFu, b & 0xFFFFu);
+}
+inline uint32_t __viaddmin_u16x2(uint32_t a, uint32_t b, uint32_t c) {
+  const uint32_t high = (a & 0xFFFF0000u) + (b & 0xFFFF0000u), low = (a + b) & 0xFFFFu;
+  return std::min(high, c & 0xFFFF0000u) | std::min(low, c & 0xFFFFu);
+}
+inline float __log2f(float x) {
+  return std::log2(x);
+}
 inline uint32_t __float_as_uint(float x) {
   return std::bit_cast<uint32_t>(x);
 }
@@ -298,6 +333,24 @@ template <class T>
 T atomicAdd(T* target, std::type_identity_t<T> value) {
   const T before = *target;
   *target = before + value;
+  return before;
+}
+template <class T>
+T atomicMin(T* target, std::type_identity_t<T> value) {
+  const T before = *target;
+  *target = std::min(before, value);
+  return before;
+}
+template <class T>
+T atomicMax(T* target, std::type_identity_t<T> value) {
+  const T before = *target;
+  *target = std::max(before, value);
+  return before;
+}
+template <class T>
+T atomicOr(T* target, std::type_identity_t<T> value) {
+  const T before = *target;
+  *target = before | value;
   return before;
 }
 template <class T>

@@ -239,17 +239,21 @@ TEST(TokenSamplerCudaHost, RefusesWhatItCannotDoWithTheValues) {
 }
 
 TEST(TokenSamplerCudaHost, SharesARowAmongMoreBlocksTheFewerRowsThereAre) {
-  EXPECT_EQ(cuda::blocks_of_row(1, kH200), 16u);
-  EXPECT_EQ(cuda::blocks_of_row(512, kH200), 1u);
-  uint32_t last = cuda::kMaxRowBlocks;
-  for (int64_t rows = 1; rows <= 1024; ++rows) {
-    const uint32_t blocks = cuda::blocks_of_row(rows, kH200);
-    EXPECT_LE(blocks, last) << rows;
-    EXPECT_EQ(blocks & (blocks - 1), 0u) << rows;
-    last = blocks;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    EXPECT_EQ(cuda::blocks_of_row(1, dtype, kH200), 16u);
+    EXPECT_EQ(cuda::blocks_of_row(512, dtype, kH200), 1u);
+    uint32_t last = cuda::kMaxRowBlocks;
+    for (int64_t rows = 1; rows <= 1024; ++rows) {
+      const uint32_t blocks = cuda::blocks_of_row(rows, dtype, kH200);
+      EXPECT_LE(blocks, last) << rows;
+      EXPECT_EQ(blocks & (blocks - 1), 0u) << rows;
+      last = blocks;
+    }
+    EXPECT_EQ(cuda::blocks_of_row(1, dtype, {.compute_capability = 80, .multiprocessors = 108}), 1u)
+        << "clusters need compute capability 9.0";
   }
-  EXPECT_EQ(cuda::blocks_of_row(1, {.compute_capability = 80, .multiprocessors = 108}), 1u)
-      << "clusters need compute capability 9.0";
+  EXPECT_EQ(cuda::blocks_of_row(40, DType::kFloat32, kH200), 2u);
+  EXPECT_EQ(cuda::blocks_of_row(40, DType::kBFloat16, kH200), 1u) << "it counts values";
 }
 
 }  // namespace

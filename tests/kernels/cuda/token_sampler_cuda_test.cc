@@ -10,76 +10,20 @@
 
 #include "cuda_launch.h"
 #include "kernels/cuda/rows/token_kernels.h"
-#include "model/sampling.h"
+#include "token_batch.h"
 
 namespace allot::kernels {
 namespace {
 
+using testing::Batch;
 using testing::CudaTest;
-using testing::Elements;
+using testing::edge_batches;
 using testing::gpu_limits;
 using testing::GuardedArray;
+using testing::kOldToken;
+using testing::NamedBatch;
+using testing::random_batch;
 using testing::require;
-
-constexpr int32_t kOldToken = -77;  // in `chosen` before a launch
-
-// A batch on the host and its copy on the device.
-struct Batch {
-  Batch(DType element, int64_t batch_rows, int32_t vocabulary)
-      : dtype(element),
-        rows(batch_rows),
-        vocab_size(vocabulary),
-        stride((int64_t{vocabulary} + 7) / 8 * 8 + 8),
-        logits(element, batch_rows * stride, std::nanf("")),
-        rules(batch_rows, TokenRule{.active = 1}),
-        draws(batch_rows),
-        positions(batch_rows),
-        seen(batch_rows * seen_words(vocabulary)) {
-    for (int64_t row = 0; row < rows; ++row) {
-      draws[row] = {.key = {.run_seed = 11, .sampling_seed = static_cast<uint32_t>(row / 3)},
-                    .question = static_cast<uint32_t>(5 * row)};
-      positions[row] = static_cast<int32_t>(100 + row);
-    }
-  }
-
-  void see(int64_t row, int32_t id) { seen[row * seen_words(vocab_size) + id / 32] |= 1u << (id % 32); }
-  bool has_seen(int64_t row, int32_t id) const {
-    return (seen[row * seen_words(vocab_size) + id / 32] >> (id % 32) & 1) != 0;
-  }
-  void set(int64_t row, int32_t id, float x) { logits.set(row * stride + id, x); }
-
-  // What the CPU chooses; -1 where a logit is NaN. Marks the choice as seen, as the launch does.
-  int32_t choose_on_cpu(int64_t row) {
-    const TokenRule& rule = rules[row];
-    std::vector<float> scratch(vocab_size);
-    std::vector<int32_t> ids;
-    for (int32_t id = 0; id < vocab_size; ++id) {
-      scratch[id] = logits.get(row * stride + id);
-      if (rule.repetition_penalty != 1 && has_seen(row, id)) ids.push_back(id);
-    }
-    const int32_t id = sampler.choose(
-        scratch,
-        {.temperature = rule.temperature, .top_p = rule.top_p, .repetition_penalty = rule.repetition_penalty},
-        ids,
-        {.key = draws[row].key,
-         .question = draws[row].question,
-         .layer = kTokenLayer,
-         .position = static_cast<uint32_t>(positions[row])});
-    if (id >= 0) see(row, id);
-    return id;
-  }
-
-  DType dtype;
-  int64_t rows;
-  int32_t vocab_size;
-  int64_t stride;
-  Elements logits;  // [rows, stride], NaN in the gap
-  std::vector<TokenRule> rules;
-  std::vector<SequenceDraws> draws;
-  std::vector<int32_t> positions;
-  std::vector<uint32_t> seen;
-  model::TokenSampler sampler;
-};
 
 class TokenSamplerCuda : public CudaTest {
  protected:
@@ -140,42 +84,20 @@ class TokenSamplerCuda : public CudaTest {
   // Every active row as on the CPU; what the launch must leave alone, left alone.
   void expect_as_on_cpu(Batch& batch, uint32_t row_blocks = 0) {
     const Result result = run(batch, row_blocks);
+    int32_t fault = kNoFaultyRow;
     for (int64_t row = 0; row < batch.rows; ++row) {
       const TokenRule& rule = batch.rules[row];
       const int32_t expected = rule.active == 0 ? kOldToken : batch.choose_on_cpu(row);
+      if (expected == -1) fault = std::min(fault, static_cast<int32_t>(row));
       ASSERT_EQ(result.chosen[row], expected)
           << "row " << row << " of " << batch.rows << " x " << batch.vocab_size << " " << name(batch.dtype)
           << ", temperature " << rule.temperature << ", top_p " << rule.top_p << ", penalty "
           << rule.repetition_penalty << ", " << row_blocks << " blocks";
     }
     ASSERT_EQ(result.seen, batch.seen);
-    ASSERT_EQ(result.fault, kNoFaultyRow);
+    ASSERT_EQ(result.fault, fault);
   }
 };
-
-// Rows of every kind: wide and narrow, with ties, with masked tokens, under every kind of rule.
-Batch random_batch(DType dtype, int64_t rows, int32_t vocab_size, uint32_t seed) {
-  Batch batch(dtype, rows, vocab_size);
-  std::mt19937 random(seed);
-  const auto one_of = [&](std::initializer_list<float> values) {
-    return values.begin()[random() % values.size()];
-  };
-  for (int64_t row = 0; row < rows; ++row) {
-    batch.rules[row] = {.temperature = one_of({0, 0.3f, 0.6f, 0.6f, 1, 2, 50, 1e-30f}),
-                        .top_p = one_of({1e-9f, 0.1f, 0.5f, 0.9f, 0.95f, 0.9999f, 1}),
-                        .repetition_penalty = one_of({1, 1, 1.1f, 2, 0.8f}),
-                        .active = random() % 8 != 0};
-    const float deviation = one_of({0, 1e-4f, 0.02f, 1.3f, 3, 12});
-    const float mean = one_of({0, -5, 10});
-    const bool masked = random() % 4 == 0;
-    std::normal_distribution<float> normal(mean, deviation);
-    for (int32_t id = 0; id < vocab_size; ++id) {
-      batch.set(row, id, masked && random() % 3 == 0 ? -INFINITY : deviation == 0 ? mean : normal(random));
-    }
-    for (int i = 0; i < 50; ++i) batch.see(row, static_cast<int32_t>(random() % vocab_size));
-  }
-  return batch;
-}
 
 TEST_F(TokenSamplerCuda, ChoosesWhatTheCpuChooses) {
   uint32_t seed = 0;
@@ -200,6 +122,15 @@ TEST_F(TokenSamplerCuda, ChoosesWhatTheCpuChoosesFromLargeVocabulariesForEveryNu
         SCOPED_TRACE("seed " + std::to_string(seed));
         expect_as_on_cpu(batch, row_blocks);
       }
+    }
+  }
+}
+
+TEST_F(TokenSamplerCuda, ChoosesWhatTheCpuChoosesAtTheEdgesOfWhatIsCounted) {
+  for (const uint32_t row_blocks : {1u, 4u}) {
+    for (NamedBatch& edge : edge_batches()) {
+      SCOPED_TRACE(edge.name);
+      expect_as_on_cpu(edge.batch, row_blocks);
     }
   }
 }
