@@ -1,14 +1,14 @@
 // Products of a few rows with a weight matrix on a CUDA GPU, which take most of a decode step of few
 // sequences. They are bound by reading the weights, so the reads continue while other kernels end and start.
-// Not for more rows: tensor cores are not used.
 //
 // A call queues one kernel on `stream`. It allocates nothing, never waits for the device and may be captured
 // in a CUDA graph. On compute capability 9.0 and newer the kernel starts while its predecessors in the stream
 // end (programmatic dependent launch), begins to read the weights at once, and waits for the predecessors
 // before it touches any other array.
 //
-// Deterministic: sums have a fixed order, which depends on out_features, in_features and the number of
-// multiprocessors alone, so that a row's result depends neither on the other rows nor on their number.
+// Deterministic: sums, those of tensor cores, have a fixed order, which depends on in_features, on whether
+// there are 65536 features or more and then on whether there are more than 8 rows: so a row's result does not
+// depend on the other rows.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace allot::kernels {
 
-inline constexpr int64_t kMaxMatvecRows = 4;
+inline constexpr int64_t kMaxMatvecRows = 16;
 
 // out = input * weight^T + bias.
 struct MatvecParams {

@@ -30,8 +30,8 @@ std::string refused(const Change& change) {
 }
 
 TEST(MatvecCudaHost, RefusesWhatItCannotDoWithTheValues) {
-  EXPECT_THAT(refused([](MatvecParams& p) { p.rows = 5; }), Names("rows", 5, 0, 4));
-  EXPECT_THAT(refused([](MatvecParams& p) { p.rows = -1; }), Names("rows", -1, 0, 4));
+  EXPECT_THAT(refused([](MatvecParams& p) { p.rows = 17; }), Names("rows", 17, 0, 16));
+  EXPECT_THAT(refused([](MatvecParams& p) { p.rows = -1; }), Names("rows", -1, 0, 16));
   EXPECT_THAT(refused([](MatvecParams& p) { p.out_features = 0; }), Names("out_features", 0, 1));
   EXPECT_THAT(refused([](MatvecParams& p) { p.in_features = 20; }), Names("in_features", 20, 8, 8));
   EXPECT_THAT(refused([](MatvecParams& p) { p.in_features = 0; }), Names("in_features", 0, 8, 8));
@@ -58,10 +58,10 @@ TEST(MatvecCudaHost, QueuesNothingForNoRows) {
             "accepted");
 }
 
-TEST(MatvecCudaHost, SupportsUpToFourRowsOfSixteenBitElementsInWholeVectors) {
+TEST(MatvecCudaHost, SupportsUpToSixteenRowsOfSixteenBitElementsInWholeVectors) {
   EXPECT_TRUE(matvec_supports(1, 8, DType::kBFloat16));
-  EXPECT_TRUE(matvec_supports(4, 14336, DType::kFloat16));
-  EXPECT_FALSE(matvec_supports(5, 4096, DType::kBFloat16));
+  EXPECT_TRUE(matvec_supports(16, 14336, DType::kFloat16));
+  EXPECT_FALSE(matvec_supports(17, 4096, DType::kBFloat16));
   EXPECT_FALSE(matvec_supports(1, 4100, DType::kBFloat16));
   EXPECT_FALSE(matvec_supports(1, 0, DType::kBFloat16));
   EXPECT_FALSE(matvec_supports(1, 4096, DType::kFloat32));

@@ -24,6 +24,8 @@ using testing::gpu_limits;
 using testing::GuardedArray;
 using testing::require;
 
+// From which on sums have another order (matvec_cuda.h).
+constexpr int32_t kManyFeatures = 65536;
 constexpr DType kTypes[] = {DType::kBFloat16, DType::kFloat16};
 
 // Of a test, as stored and as doubles.
@@ -139,11 +141,12 @@ class MatvecCuda : public CudaTest {
 };
 
 TEST_F(MatvecCuda, ProductsOfAllSizesAreRoundedOnce) {
-  // Odd numbers of features, fewer vectors than threads, a ragged last batch; blocks of 128 and of 256
-  // threads (few and many features).
-  const Shape shapes[] = {{1, 8},      {3, 8},     {127, 8},   {1, 72},     {127, 72},
-                          {2600, 72},  {1, 4096},  {3, 4096},  {127, 4096}, {2201, 4096},
-                          {127, 3592}, {1, 14336}, {3, 14336}, {127, 14336}};
+  // Odd numbers of features, fewer vectors than lanes, a ragged last run; features for one wave of wider
+  // blocks (on an H100), and as many as logits have.
+  const Shape shapes[] = {{1, 8},      {3, 8},      {127, 8},     {1, 72},
+                          {127, 72},   {2600, 72},  {6001, 72},   {1, 4096},
+                          {3, 4096},   {127, 4096}, {2201, 4096}, {kManyFeatures + 3, 8},
+                          {127, 3592}, {1, 14336},  {3, 14336},   {127, 14336}};
   for (const DType dtype : kTypes) {
     const double unit = dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-11;
     for (const Shape& shape : shapes) {
@@ -158,6 +161,7 @@ TEST_F(MatvecCuda, ProductsOfAllSizesAreRoundedOnce) {
                      .weight = put(weight.stored).data()};
       const GuardedArray& device_bias = put(bias.stored, static_cast<size_t>(size_of(dtype)));
       for (p.rows = 1; p.rows <= kMaxMatvecRows; ++p.rows) {
+        if (out_features >= kManyFeatures && p.rows % 8 > 1) continue;
         Elements rows(dtype, p.rows * in_features, 0);
         std::memcpy(rows.data(), input.stored.bytes().data(), rows.bytes().size());
         p.input = put(rows).data();  // a guard of NaN after the last row
@@ -179,7 +183,7 @@ TEST_F(MatvecCuda, ProductsOfAllSizesAreRoundedOnce) {
               const auto at = static_cast<size_t>(row * out_features + feature);
               const double added = with_bias ? bias.values[static_cast<size_t>(feature)] : 0;
               const double expected = sums.exact[at] + added;
-              const double of_sums = 0x1p-19 * (sums.magnitude[at] + std::abs(added));
+              const double of_sums = 0x1p-18 * (sums.magnitude[at] + std::abs(added));
               ASSERT_NEAR(result.get(i), expected, of_sums + unit * (std::abs(expected) + of_sums))
                   << "row " << row << " feature " << feature;
             }
@@ -205,25 +209,27 @@ TEST_F(MatvecCuda, ExactSumsAreRoundedToTheNearestAfterTheBias) {
         bias.values[static_cast<size_t>(i)] += 0.5;
       }
       const Sums sums = sums_of(input, weight, kMaxMatvecRows, out_features, in_features);
-      const GuardedArray& out = put_out(dtype, kMaxMatvecRows, out_features);
-      matvec_cuda({.rows = kMaxMatvecRows,
-                   .out_features = out_features,
-                   .in_features = in_features,
-                   .dtype = dtype,
-                   .input = put(input.stored).data(),
-                   .weight = put(weight.stored).data(),
-                   .bias = put(bias.stored).data(),
-                   .out = out.data(),
-                   .out_stride = out_features},
-                  gpu_limits(), stream_);
-      const Elements result = get(dtype, out);
-      Elements expected(dtype, 1, 0);
-      for (int64_t i = 0; i < kMaxMatvecRows * out_features; ++i) {
-        const double sum =
-            sums.exact[static_cast<size_t>(i)] + bias.values[static_cast<size_t>(i % out_features)];
-        expected.set(0, static_cast<float>(sum));
-        ASSERT_EQ(result.get(i), expected.get(0))
-            << where(dtype, shape, kMaxMatvecRows) << ": element " << i << ", exactly " << sum;
+      MatvecParams p{.out_features = out_features,
+                     .in_features = in_features,
+                     .dtype = dtype,
+                     .input = put(input.stored).data(),
+                     .weight = put(weight.stored).data(),
+                     .bias = put(bias.stored).data(),
+                     .out_stride = out_features};
+      for (const int64_t rows : {int64_t{1}, int64_t{6}, kMaxMatvecRows}) {
+        p.rows = rows;
+        const GuardedArray& out = put_out(dtype, p.rows, out_features);
+        p.out = out.data();
+        matvec_cuda(p, gpu_limits(), stream_);
+        const Elements result = get(dtype, out);
+        Elements expected(dtype, 1, 0);
+        for (int64_t i = 0; i < p.rows * out_features; ++i) {
+          const double sum =
+              sums.exact[static_cast<size_t>(i)] + bias.values[static_cast<size_t>(i % out_features)];
+          expected.set(0, static_cast<float>(sum));
+          ASSERT_EQ(result.get(i), expected.get(0))
+              << where(dtype, shape, p.rows) << ": element " << i << ", exactly " << sum;
+        }
       }
       drop();
     }
@@ -261,62 +267,76 @@ TEST_F(MatvecCuda, LargeTermsThatCancelLeaveTheSmallOnes) {
 
 TEST_F(MatvecCuda, NanStaysInItsRowAndFeature) {
   constexpr int32_t kWidth = 1024, kFeatures = 9;
-  Elements input(DType::kBFloat16, 3 * kWidth, 1), weight(DType::kBFloat16, kFeatures * kWidth, 1);
-  input.set(kWidth + 1000, NAN);      // row 1
-  weight.set(6 * kWidth + 513, NAN);  // feature 6
-  const GuardedArray& out = put(Elements(DType::kBFloat16, 3 * kFeatures, 0));
-  matvec_cuda({.rows = 3,
-               .out_features = kFeatures,
-               .in_features = kWidth,
-               .dtype = DType::kBFloat16,
-               .input = put(input).data(),
-               .weight = put(weight).data(),
-               .out = out.data(),
-               .out_stride = kFeatures},
-              gpu_limits(), stream_);
-  const Elements result = get(DType::kBFloat16, out);
-  for (int64_t i = 0; i < 3 * kFeatures; ++i) {
-    if (i / kFeatures == 1 || i % kFeatures == 6) {
-      EXPECT_TRUE(std::isnan(result.get(i))) << "element " << i;
-    } else {
-      EXPECT_EQ(result.get(i), kWidth) << "element " << i;
+  for (const int64_t rows : {3, 6, 12}) {
+    SCOPED_TRACE(std::to_string(rows) + " rows");
+    Elements input(DType::kBFloat16, rows * kWidth, 1), weight(DType::kBFloat16, kFeatures * kWidth, 1);
+    input.set(kWidth + 1000, NAN);      // row 1
+    weight.set(6 * kWidth + 513, NAN);  // feature 6
+    const GuardedArray& out = put(Elements(DType::kBFloat16, rows * kFeatures, 0));
+    matvec_cuda({.rows = rows,
+                 .out_features = kFeatures,
+                 .in_features = kWidth,
+                 .dtype = DType::kBFloat16,
+                 .input = put(input).data(),
+                 .weight = put(weight).data(),
+                 .out = out.data(),
+                 .out_stride = kFeatures},
+                gpu_limits(), stream_);
+    const Elements result = get(DType::kBFloat16, out);
+    for (int64_t i = 0; i < rows * kFeatures; ++i) {
+      if (i / kFeatures == 1 || i % kFeatures == 6) {
+        EXPECT_TRUE(std::isnan(result.get(i))) << "element " << i;
+      } else {
+        EXPECT_EQ(result.get(i), kWidth) << "element " << i;
+      }
     }
+    drop();
   }
 }
 
 TEST_F(MatvecCuda, ARowHasTheSameBitsAmongOthersAndInEveryRun) {
   for (const DType dtype : kTypes) {
-    for (const Shape& shape : {Shape{127, 14336}, Shape{2200, 4096}}) {
+    for (const Shape& shape :
+         {Shape{127, 14336}, Shape{2200, 4096}, Shape{6001, 1032}, Shape{kManyFeatures + 3, 264}}) {
       const auto [out_features, in_features] = shape;
       const Numbers input = normal_numbers(dtype, kMaxMatvecRows * in_features, 7);
       const GuardedArray& device_input = put(input.stored);
       MatvecParams p{
-          .rows = kMaxMatvecRows,
           .out_features = out_features,
           .in_features = in_features,
           .dtype = dtype,
           .input = device_input.data(),
           .weight = put(normal_numbers(dtype, int64_t{out_features} * in_features, 8).stored).data(),
           .out_stride = out_features};
-      const GuardedArray& all = put_out(dtype, kMaxMatvecRows, out_features);
-      p.out = all.data();
-      matvec_cuda(p, gpu_limits(), stream_);
-      const std::vector<unsigned char> expected = all.download(stream_);
-      const auto row_bytes = static_cast<size_t>(out_features * size_of(dtype));
-      for (p.rows = 1; p.rows <= kMaxMatvecRows; ++p.rows) {
-        // The last p.rows rows.
-        const int64_t first = kMaxMatvecRows - p.rows;
-        p.input = static_cast<const char*>(device_input.data()) + first * in_features * size_of(dtype);
-        const GuardedArray& out = put_out(dtype, p.rows, out_features);
-        p.out = out.data();
-        for (int run = 0; run < 5; ++run) {
-          out.download(stream_);
-          matvec_cuda(p, gpu_limits(), stream_);
-          const std::vector<unsigned char> got = out.download(stream_);
-          ASSERT_EQ(
-              std::memcmp(got.data(), expected.data() + static_cast<size_t>(first) * row_bytes, got.size()),
-              0)
-              << where(dtype, shape, p.rows) << ", run " << run;
+      // Whose sums have the same order.
+      struct Range {
+        int64_t fewest, most;
+      };
+      const std::vector<Range> ranges = out_features < kManyFeatures
+                                            ? std::vector<Range>{{1, kMaxMatvecRows}}
+                                            : std::vector<Range>{{1, 8}, {9, kMaxMatvecRows}};
+      for (const auto& [fewest, most] : ranges) {
+        p.rows = most;
+        p.input = device_input.data();
+        const GuardedArray& all = put_out(dtype, most, out_features);
+        p.out = all.data();
+        matvec_cuda(p, gpu_limits(), stream_);
+        const std::vector<unsigned char> expected = all.download(stream_);
+        const auto row_bytes = static_cast<size_t>(out_features * size_of(dtype));
+        for (p.rows = fewest; p.rows <= most; ++p.rows) {
+          // The last p.rows rows.
+          const int64_t first = most - p.rows;
+          p.input = static_cast<const char*>(device_input.data()) + first * in_features * size_of(dtype);
+          const GuardedArray& out = put_out(dtype, p.rows, out_features);
+          p.out = out.data();
+          for (int run = 0; run < 5; ++run) {
+            out.download(stream_);
+            matvec_cuda(p, gpu_limits(), stream_);
+            const std::vector<unsigned char> got = out.download(stream_);
+            const unsigned char* const of_rows = expected.data() + static_cast<size_t>(first) * row_bytes;
+            ASSERT_EQ(std::memcmp(got.data(), of_rows, got.size()), 0)
+                << where(dtype, shape, p.rows) << ", run " << run;
+          }
         }
       }
       drop();
@@ -371,26 +391,28 @@ TEST_F(MatvecCuda, ItWaitsForASlowKernelThatWritesItsInput) {
   }
 }
 
+class MatvecChain : public MatvecCuda, public ::testing::WithParamInterface<int64_t> {};
+
 // As the layers of a decode step: every kernel starts while its predecessors end.
-TEST_F(MatvecCuda, AChainInAGraphGivesWhatSeparateCallsGive) {
+TEST_P(MatvecChain, InAGraphGivesWhatSeparateCallsGive) {
   constexpr DType kType = DType::kBFloat16;
-  constexpr int64_t kRows = 2;
+  const int64_t rows = GetParam();
   constexpr int32_t kHidden = 2048, kWide = 5632;
-  GuardedArray& hidden = put(Elements(kType, kRows * kHidden, 0));
-  GuardedArray& residual = put(Elements(kType, kRows * kHidden, 0));
-  GuardedArray& gate_up = put(Elements(kType, kRows * 2 * kWide, 0));
-  GuardedArray& activated = put(Elements(kType, kRows * kWide, 0));
+  GuardedArray& hidden = put(Elements(kType, rows * kHidden, 0));
+  GuardedArray& residual = put(Elements(kType, rows * kHidden, 0));
+  GuardedArray& gate_up = put(Elements(kType, rows * 2 * kWide, 0));
+  GuardedArray& activated = put(Elements(kType, rows * kWide, 0));
   const GuardedArray& norm = put(Elements(kType, kHidden, 1));
   const GuardedArray& up = put(normal_numbers(kType, int64_t{2} * kWide * kHidden, 11).stored);
   const GuardedArray& down = put(normal_numbers(kType, int64_t{kWide} * kHidden, 12).stored);
-  const Numbers start = normal_numbers(kType, kRows * kHidden, 13);
+  const Numbers start = normal_numbers(kType, rows * kHidden, 13);
   const auto begin = [&] {
     hidden.upload(start.stored.bytes().data(), stream_);
     residual.fill(0, stream_);
   };
   const auto run = [&](const auto& between) {
     for (int layer = 0; layer < 20; ++layer) {
-      rms_norm_cuda({.rows = kRows,
+      rms_norm_cuda({.rows = rows,
                      .width = kHidden,
                      .dtype = kType,
                      .epsilon = 1e-6f,
@@ -400,7 +422,7 @@ TEST_F(MatvecCuda, AChainInAGraphGivesWhatSeparateCallsGive) {
                      .out = hidden.data()},
                     gpu_limits(), stream_);
       between();
-      matvec_cuda({.rows = kRows,
+      matvec_cuda({.rows = rows,
                    .out_features = 2 * kWide,
                    .in_features = kHidden,
                    .dtype = kType,
@@ -411,10 +433,10 @@ TEST_F(MatvecCuda, AChainInAGraphGivesWhatSeparateCallsGive) {
                   gpu_limits(), stream_);
       between();
       activate_and_multiply_cuda(
-          {.rows = kRows, .width = kWide, .dtype = kType, .gate_up = gate_up.data(), .out = activated.data()},
+          {.rows = rows, .width = kWide, .dtype = kType, .gate_up = gate_up.data(), .out = activated.data()},
           gpu_limits(), stream_);
       between();
-      matvec_cuda({.rows = kRows,
+      matvec_cuda({.rows = rows,
                    .out_features = kHidden,
                    .in_features = kWide,
                    .dtype = kType,
@@ -434,6 +456,7 @@ TEST_F(MatvecCuda, AChainInAGraphGivesWhatSeparateCallsGive) {
       5, [&] { run([] {}); }, begin,
       [&](int launch) { ASSERT_EQ(hidden.download(stream_), expected) << "launch " << launch; });
 }
+INSTANTIATE_TEST_SUITE_P(Rows, MatvecChain, ::testing::Values(2, 6, 16));
 
 }  // namespace
 }  // namespace allot::kernels
