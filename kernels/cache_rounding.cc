@@ -14,7 +14,7 @@
 namespace allot::kernels {
 namespace {
 
-constexpr RowPlace kHost{
+constexpr RowPlace kRoundingPlace{
     .suffix = "", .memory = "the operation's data", .most_rows = kNoLimit, .most_width = kNoLimit};
 
 bool splits(CacheFormat format) {
@@ -81,7 +81,7 @@ void round_to_planes(std::span<float> row, CacheFormat format) {
 }
 
 void check(const RoundCacheParams& p) {
-  const RowCheck check("round_cache", kHost);
+  const RowCheck check("round_cache", kRoundingPlace);
   check.rows("tokens", p.tokens);
   check.size("num_kv_heads", p.num_kv_heads, 1);
   check.size("head_dim", p.head_dim, 1);
