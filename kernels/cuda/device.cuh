@@ -8,6 +8,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #ifdef __CUDACC__
@@ -86,6 +87,18 @@ __device__ __forceinline__ uint4 load_streamed_vector(const void* global) {
   return v;
 #else
   return *static_cast<const uint4*>(global);
+#endif
+}
+
+// Says that the content of 128 aligned bytes, which this launch has written, is not read again before it is
+// written anew: L2 has room for other lines then, and memory need not be written. What they hold is undefined
+// from now on.
+__device__ __forceinline__ void discard_line(const void* line) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("discard.global.L2 [%0], 128;" ::"l"(line) : "memory");
+#elif !defined(__CUDACC__)
+  // Whoever reads it all the same gets NaN.
+  std::memset(const_cast<void*>(line), 0xFF, 128);
 #endif
 }
 
