@@ -20,6 +20,9 @@ class DeviceTest : public ::testing::Test {
 // As many of `wanted` repeats as there is time for.
 size_t device_repeats(size_t wanted);
 
+// Whether it has clusters of blocks, and kernels compiled for them.
+bool device_has_clusters();
+
 // Kernels that are asked for: those of the device, those of devices without clusters, or those of a device
 // with a single multiprocessor, for which a few rows are many.
 enum class KernelsOf { kDevice, kOlderDevices, kOneMultiprocessor };

@@ -11,6 +11,10 @@ size_t device_repeats(size_t wanted) {
   return wanted;
 }
 
+bool device_has_clusters() {
+  return gpu_limits().compute_capability >= 90;
+}
+
 std::vector<double> run_on_device(Launch& launch, KernelsOf kernels) {
   CudaLaunch on_gpu(launch);
   if (kernels == KernelsOf::kOlderDevices) on_gpu.limits.compute_capability = 80;

@@ -53,6 +53,10 @@ size_t device_repeats(size_t wanted) {
   return wanted / 25;
 }
 
+bool device_has_clusters() {
+  return true;
+}
+
 std::vector<double> run_on_device(Launch& launch, KernelsOf kernels) {
   const LaunchBounds bounds = tight_bounds(launch.params);
   DeviceLimits limits = kH200;

@@ -155,7 +155,9 @@ TEST_P(CudaSplitShared, FollowTheReferenceWhoeverWorksOnARow) {
                                                                {{1, 900, 600}, {1, 2500, 90}, {1, 65, 40}}};
   for (const testing::KernelsOf kernels : {testing::KernelsOf::kDevice, testing::KernelsOf::kOlderDevices}) {
     for (const double norms : {0.0, 1.0}) {
-      if (norms > 0 && (GetParam() != Estimator::kJoint || kernels != testing::KernelsOf::kDevice)) continue;
+      if (norms > 0 && (GetParam() != Estimator::kJoint || kernels != testing::KernelsOf::kDevice ||
+                        !testing::device_has_clusters()))
+        continue;
       testing::Comparison total;
       for (const std::vector<testing::Sequence>& sequences : batches) {
         for (const int32_t group : {3, 13}) {
@@ -183,6 +185,7 @@ TEST_P(CudaSplitShared, FollowTheReferenceWhoeverWorksOnARow) {
 // Norms do not enter the score kernel, so whoever works on a row has to hold the sizes of all.
 class CudaSplitNorms : public testing::DeviceTest {};
 TEST_F(CudaSplitNorms, FollowTheReferenceInTheHighPlane) {
+  if (!testing::device_has_clusters()) GTEST_SKIP() << "norms of values need clusters over split keys";
   for (const std::vector<testing::Sequence>& sequences :
        {std::vector<testing::Sequence>{{1, 100, 8}, {1, 30, 20}},
         std::vector<testing::Sequence>{{1, 9000, 16}, {1, 700, 25}}}) {
