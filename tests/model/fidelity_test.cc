@@ -32,10 +32,6 @@ kernels::AttentionMethod method_of(Estimator estimator) {
   return {.estimator = estimator};
 }
 
-FidelityText text_of(uint32_t seed, size_t length, int32_t prompt_tokens = 1) {
-  return {.ids = random_prompt(seed, length), .prompt_tokens = prompt_tokens, .key = kKey, .question = seed};
-}
-
 struct Expected {
   std::vector<double> divergences;
   std::vector<bool> agreements;

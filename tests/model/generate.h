@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/engine.h"
+#include "model/fidelity.h"
 
 namespace allot::model {
 
@@ -26,6 +27,10 @@ inline std::vector<int32_t> random_prompt(uint32_t seed, size_t length) {
         2 + static_cast<int32_t>(draw_bits({.key = {}, .question = seed}, static_cast<uint32_t>(i)) % 94));
   }
   return prompt;
+}
+
+inline FidelityText text_of(uint32_t seed, size_t length, int32_t prompt_tokens = 1) {
+  return {.ids = random_prompt(seed, length), .prompt_tokens = prompt_tokens, .key = kKey, .question = seed};
 }
 
 // Greedy, under exact attention, to its full length whatever the tokens.

@@ -30,10 +30,6 @@ using ::testing::SizeIs;
 
 const std::filesystem::path kHead64 = kCheckpoints / "llama_head64";
 
-FidelityText text_of(uint32_t seed, size_t length, int32_t prompt_tokens = 1) {
-  return {.ids = random_prompt(seed, length), .prompt_tokens = prompt_tokens, .key = kKey, .question = seed};
-}
-
 FidelityPair exact_over(const char* formats) {
   return {.attention = {.estimator = Estimator::kExact},
           .simulated_cache = kernels::parse_cache_formats(formats)};
