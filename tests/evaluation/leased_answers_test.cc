@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "tests/alone_bits.h"
 #include "tests/evaluation/tiny_gsm_commands.h"
 #include "tests/names.h"
 
@@ -116,6 +117,7 @@ TEST_F(LeasedAnswers, AreThoseOfOneProcessThoughWorkersAndTheEvaluationAreKilled
 // Both tasks ask the same numbers of questions under the same schedules; what differs are the questions, the
 // way they are graded, and how often they are asked.
 TEST_F(LeasedAnswers, OfSeveralTasksAreThoseOfOneProcessThoughWorkersAndTheEvaluationAreKilled) {
+  ALLOT_SKIP_UNLESS_ROWS_HAVE_BITS_OF_THEIR_OWN();
   write_file_atomically(folder_ / "suite.conf",
                         "[words]\n"
                         "task = gsm8k\n"
@@ -210,6 +212,7 @@ TEST_F(LeasedAnswers, GoOnInOneProcessAndOnWorkersInTurn) {
 }
 
 TEST_F(LeasedAnswers, OfAnAblationGiveItsResult) {
+  ALLOT_SKIP_UNLESS_ROWS_HAVE_BITS_OF_THEIR_OWN();
   expect_result_of_alone("ablate", {"--base", "16", "--limit", "8", "--json"});
   EXPECT_EQ(lines(), 9u * 8u);
 }
