@@ -218,6 +218,7 @@ TEST_F(LeasedAnswers, OfAnAblationGiveItsResult) {
 }
 
 TEST_F(LeasedAnswers, OfAnAblationOfKvHeadsGiveItsResult) {
+  ALLOT_SKIP_UNLESS_ROWS_HAVE_BITS_OF_THEIR_OWN();
   const json result =
       expect_result_of_alone("ablate", {"--base", "16", "--limit", "3", "--per-kv-head", "--json"});
   EXPECT_EQ(result.at("layers").size(), 32u);
