@@ -26,6 +26,11 @@ std::string_view name(
 CacheFormat parse_cache_format(std::string_view text);  // throws InvalidArgument naming all
 std::vector<std::string> cache_format_names();
 
+// Whether rows are rotated and split, of which not every size can be (can_split).
+constexpr bool splits(CacheFormat format) {
+  return format == CacheFormat::kSplit || format == CacheFormat::kHighPlane;
+}
+
 // That in which an engine with these keys has them.
 CacheFormat cache_format(KeyFormat keys);
 

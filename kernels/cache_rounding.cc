@@ -8,6 +8,7 @@
 #include "kernels/bfloat16.h"
 #include "kernels/element.h"
 #include "kernels/fp8.h"
+#include "kernels/hadamard.h"
 #include "kernels/row_checks.h"
 #include "kernels/split_keys.h"
 
@@ -16,10 +17,6 @@ namespace {
 
 constexpr RowPlace kRoundingPlace{
     .suffix = "", .memory = "the operation's data", .most_rows = kNoLimit, .most_width = kNoLimit};
-
-bool splits(CacheFormat format) {
-  return format == CacheFormat::kSplit || format == CacheFormat::kHighPlane;
-}
 
 float largest_of(std::span<const float> row) {
   float largest = 0;
@@ -65,14 +62,7 @@ void round_to_planes(std::span<float> row, CacheFormat format) {
   std::vector<int32_t> fixed(row.size());
   for (size_t i = 0; i < fixed.size(); ++i)
     fixed[i] = 256 * high[i] + (format == CacheFormat::kSplit ? low[i] : 0);
-  for (int32_t stride = 1; stride < size; stride *= 2) {
-    for (int32_t i = 0; i < size; ++i) {
-      if ((i & stride) != 0) continue;
-      const int32_t a = fixed[i], b = fixed[i + stride];
-      fixed[i] = a + b;
-      fixed[i + stride] = a - b;
-    }
-  }
+  hadamard(std::span(fixed));
   const float factor = unit / (256.0f * static_cast<float>(size));
   for (int32_t i = 0; i < size; ++i) {
     const float x = static_cast<float>(fixed[i]) * factor;

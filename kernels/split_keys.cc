@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/element.h"
+#include "kernels/hadamard.h"
 #include "kernels/row_checks.h"
 
 namespace allot::kernels {
@@ -23,14 +24,7 @@ std::vector<float> floats(const void* data, DType dtype, int64_t first, int32_t 
 void rotate(std::span<float> x) {
   const auto size = static_cast<int32_t>(x.size());
   for (int32_t i = 0; i < size; ++i) x[i] = rotation_negates(i) ? -x[i] : x[i];
-  for (int32_t stride = 1; stride < size; stride *= 2) {
-    for (int32_t i = 0; i < size; ++i) {
-      if ((i & stride) != 0) continue;
-      const float a = x[i], b = x[i + stride];
-      x[i] = a + b;
-      x[i + stride] = a - b;
-    }
-  }
+  hadamard(x);
 }
 
 // Rotates x and writes its planes; returns the unit.

@@ -42,8 +42,7 @@ void require_simulation(const kernels::CacheFormats& formats, int32_t head_dim, 
                     kernels::name(formats), device.name()));
   }
   for (const CacheFormat format : {formats.keys, formats.values}) {
-    if (format != CacheFormat::kSplit && format != CacheFormat::kHighPlane) continue;
-    if (kernels::can_split(head_dim)) continue;
+    if (!kernels::splits(format) || kernels::can_split(head_dim)) continue;
     throw Unsupported(
         fmt::format("a cache of {} is for heads of a power of two from 8 to 256 elements, and the model's "
                     "have {}; use another format",

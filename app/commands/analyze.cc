@@ -91,7 +91,6 @@ size_t stretch_end(const FidelityPlan& plan, size_t begin, int64_t most_tokens) 
 struct StorageDivergence {
   std::string what;  // "weights", "keys"
   std::string format;
-  std::string against;
   evaluation::FidelitySummary summary;
 };
 
@@ -113,25 +112,16 @@ evaluation::FidelitySummary measure_against(const model::EngineOptions& options,
 // Of weights and of keys that are not as the dtype has them; the one that is not compared is as the plan
 // says.
 std::vector<StorageDivergence> measure_storage(const FidelityPlan& plan, model::Engine& engine) {
-  constexpr auto kWeights = model::WeightStorage::kDtype;
-  constexpr auto kKeys = kernels::KeyFormat::kSixteenBits;
   std::vector<StorageDivergence> measured;
-  if (engine.options().weights != kWeights) {
+  const auto measure = [&](const char* what, const std::string& format, auto model::EngineOptions::*storage,
+                           auto of_dtype) {
+    if (engine.options().*storage == of_dtype) return;
     model::EngineOptions options = fidelity_engine_options(plan);
-    options.weights = kWeights;
-    measured.push_back({.what = "weights",
-                        .format = plan.options.weights,
-                        .against = plan.options.dtype,
-                        .summary = measure_against(options, plan, engine)});
-  }
-  if (engine.options().keys != kKeys) {
-    model::EngineOptions options = fidelity_engine_options(plan);
-    options.keys = kKeys;
-    measured.push_back({.what = "keys",
-                        .format = plan.options.keys,
-                        .against = plan.options.dtype,
-                        .summary = measure_against(options, plan, engine)});
-  }
+    options.*storage = of_dtype;
+    measured.push_back({.what = what, .format = format, .summary = measure_against(options, plan, engine)});
+  };
+  measure("weights", plan.options.weights, &model::EngineOptions::weights, model::WeightStorage::kDtype);
+  measure("keys", plan.options.keys, &model::EngineOptions::keys, kernels::KeyFormat::kSixteenBits);
   return measured;
 }
 
@@ -244,12 +234,13 @@ std::string json_line(const FidelityRow& row, const FidelityPlan& plan) {
   return bench::json_line(json);
 }
 
-std::string storage_line(const StorageDivergence& measured) {
+std::string storage_line(const StorageDivergence& measured, const FidelityPlan& plan) {
   const evaluation::FidelitySummary& summary = measured.summary;
   return fmt::format(
       "{} {} against those of {}, exact attention, {} texts, {} positions: divergence {:.3e}{}, top-1 "
       "{:.2f} %\n",
-      measured.what, measured.format, measured.against, summary.texts, summary.positions, summary.divergence,
+      measured.what, measured.format, plan.options.dtype, summary.texts, summary.positions,
+      summary.divergence,
       summary.divergence_error ? fmt::format(" (standard error {:.1e})", *summary.divergence_error) : "",
       100 * summary.top1_agreement);
 }
@@ -258,7 +249,7 @@ std::string storage_json_line(const StorageDivergence& measured, const FidelityP
   const evaluation::FidelitySummary& summary = measured.summary;
   nlohmann::ordered_json json = {
       {"what", measured.what},
-      {"against", measured.against},
+      {"against", plan.options.dtype},
       {"texts", summary.texts},
       {"tokens", summary.tokens},
       {"positions", summary.positions},
@@ -302,7 +293,7 @@ int run_analyze(std::span<const std::string> arguments) {
     for (const FidelityRow& row : rows) std::cout << json_line(row, plan);
   } else {
     std::cout << describe(plan);
-    for (const StorageDivergence& measured : of_storage) std::cout << storage_line(measured);
+    for (const StorageDivergence& measured : of_storage) std::cout << storage_line(measured, plan);
     std::cout << "\n" << table(rows);
   }
   if (out.empty()) return 0;

@@ -227,17 +227,6 @@ __device__ __forceinline__ void count_new_rows(const Args& args, const ValueRow&
   }
 }
 
-// Gives up the weights of `tiles` score tiles from `weights` on. All threads of the group call it, when none
-// reads them any more.
-template <int kWarps>
-__device__ __forceinline__ void discard_weights(const uint16_t* weights, int32_t tiles,
-                                                const RowGroup<kWarps>& group) {
-  static_assert(kScoreTile * sizeof(uint16_t) == 128, "a line a tile");
-#pragma unroll 1
-  for (int32_t tile = group.thread(); tile < tiles; tile += group.kThreads)
-    discard_line(weights + int64_t{tile} * kScoreTile);
-}
-
 // Floats that a part of a row leaves: its sums.
 template <int kHeadDim, bool kCorrected>
 inline constexpr int kPartialSums = kHeadDim + (kCorrected ? kWeightSumRoom : 0);

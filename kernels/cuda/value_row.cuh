@@ -33,6 +33,17 @@ struct ValueRow {
   __device__ __forceinline__ int32_t entries() const { return budget == kDenseBudget ? keys : budget; }
 };
 
+// Gives up the weights of `tiles` score tiles from `weights` on. All threads of the group call it, when none
+// reads them any more.
+template <int kWarps>
+__device__ __forceinline__ void discard_weights(const uint16_t* weights, int32_t tiles,
+                                                const RowGroup<kWarps>& group) {
+  static_assert(kScoreTile * sizeof(uint16_t) == 128, "a line a tile");
+#pragma unroll 1
+  for (int32_t tile = group.thread(); tile < tiles; tile += group.kThreads)
+    discard_line(weights + int64_t{tile} * kScoreTile);
+}
+
 // Row of a visible key in value_pages.
 __device__ __forceinline__ uint32_t value_row_of(const Args& args, const ValueRow& row, int32_t key) {
   const int32_t entry = args.page_size.quotient(key);

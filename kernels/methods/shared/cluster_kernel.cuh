@@ -128,11 +128,8 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim, kCorrected>::kThreads, 
   if (!selection.finite()) fill_out(NAN);
   group.sync();
 #pragma unroll 1
-  for (int32_t slot = 0; slot < parts.slots(); ++slot) {
-#pragma unroll 1
-    for (int32_t head = 0; head < row.heads; ++head)
-      discard_weights(row.weights_of(head, parts.first_tile(slot)), parts.tiles_of(slot), group);
-  }
+  for (int32_t slot = 0; slot < parts.slots(); ++slot)
+    discard_weights(row, parts.first_tile(slot), parts.tiles_of(slot), group);
   if (args.ready != nullptr && thread == 0 && atomicAdd(&args.consumed[pair], 1) == parts.blocks - 1) {
     args.consumed[pair] = 0;
     args.ready[pair] = 0;

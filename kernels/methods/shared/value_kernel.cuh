@@ -168,9 +168,7 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
   if (!finite) fill_out(NAN);
   if (parts == 1) {
     group.sync();
-#pragma unroll 1
-    for (int32_t head = 0; head < row.heads; ++head)
-      discard_weights(row.weights_of(head, 0), row.tiles, group);
+    discard_weights(row, 0, row.tiles, group);
   }
   if (args.ready != nullptr && group.thread() == 0 && atomicAdd(&args.consumed[pair], 1) == parts - 1) {
     args.consumed[pair] = 0;

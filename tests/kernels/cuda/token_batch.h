@@ -1,6 +1,8 @@
 // Rows of logits for the token sampler's tests, and what the CPU chooses from them.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -74,6 +76,29 @@ struct Batch {
   std::vector<uint32_t> seen;
   model::TokenSampler sampler;
 };
+
+// What a launch leaves.
+struct ChosenTokens {
+  std::vector<int32_t> chosen;
+  std::vector<uint32_t> seen;
+  int32_t fault = kNoFaultyRow;
+};
+
+// Every active row as on the CPU; what the launch must leave alone, left alone. `how` names the launch.
+inline void expect_as_on_cpu(Batch& batch, const ChosenTokens& result, const std::string& how) {
+  int32_t fault = kNoFaultyRow;
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    const TokenRule& rule = batch.rules[row];
+    const int32_t expected = rule.active == 0 ? kOldToken : batch.choose_on_cpu(row);
+    if (expected == -1) fault = std::min(fault, static_cast<int32_t>(row));
+    ASSERT_EQ(result.chosen[row], expected)
+        << "row " << row << " of " << batch.rows << " x " << batch.vocab_size << " " << name(batch.dtype)
+        << ", temperature " << rule.temperature << ", top_p " << rule.top_p << ", penalty "
+        << rule.repetition_penalty << ", " << how;
+  }
+  ASSERT_EQ(result.seen, batch.seen);
+  ASSERT_EQ(result.fault, fault);
+}
 
 // Rows of every kind: wide and narrow, with ties, with masked tokens, under every kind of rule.
 inline Batch random_batch(DType dtype, int64_t rows, int32_t vocab_size, uint32_t seed) {

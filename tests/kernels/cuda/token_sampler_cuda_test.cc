@@ -16,6 +16,7 @@ namespace allot::kernels {
 namespace {
 
 using testing::Batch;
+using testing::ChosenTokens;
 using testing::CudaTest;
 using testing::edge_batches;
 using testing::gpu_limits;
@@ -27,14 +28,8 @@ using testing::require;
 
 class TokenSamplerCuda : public CudaTest {
  protected:
-  struct Result {
-    std::vector<int32_t> chosen;
-    std::vector<uint32_t> seen;
-    int32_t fault;
-  };
-
   // `row_blocks` 0: as choose_tokens_cuda decides.
-  Result run(const Batch& batch, uint32_t row_blocks = 0, const std::vector<int32_t>& seen_row = {}) {
+  ChosenTokens run(const Batch& batch, uint32_t row_blocks = 0, const std::vector<int32_t>& seen_row = {}) {
     cudaStream_t stream = nullptr;
     require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     std::vector<std::unique_ptr<GuardedArray>> arrays;
@@ -72,9 +67,9 @@ class TokenSamplerCuda : public CudaTest {
       std::memcpy(values.data(), bytes.data(), bytes.size());
       return values;
     };
-    Result result{.chosen = get(chosen, std::vector<int32_t>()),
-                  .seen = get(seen, std::vector<uint32_t>()),
-                  .fault = get(fault, std::vector<int32_t>())[0]};
+    ChosenTokens result{.chosen = get(chosen, std::vector<int32_t>()),
+                        .seen = get(seen, std::vector<uint32_t>()),
+                        .fault = get(fault, std::vector<int32_t>())[0]};
     EXPECT_EQ(arrays.front()->download(stream), batch.logits.bytes()) << "the logits changed";
     for (const auto& array : arrays) array->expect_guards("an array of the sampler", stream);
     require(cudaStreamDestroy(stream), "cudaStreamDestroy");
@@ -84,21 +79,8 @@ class TokenSamplerCuda : public CudaTest {
   // Without clusters, or kernels compiled for them, a row has one.
   static uint32_t most_row_blocks() { return gpu_limits().compute_capability < 90 ? 1 : cuda::kMaxRowBlocks; }
 
-  // Every active row as on the CPU; what the launch must leave alone, left alone.
   void expect_as_on_cpu(Batch& batch, uint32_t row_blocks = 0) {
-    const Result result = run(batch, row_blocks);
-    int32_t fault = kNoFaultyRow;
-    for (int64_t row = 0; row < batch.rows; ++row) {
-      const TokenRule& rule = batch.rules[row];
-      const int32_t expected = rule.active == 0 ? kOldToken : batch.choose_on_cpu(row);
-      if (expected == -1) fault = std::min(fault, static_cast<int32_t>(row));
-      ASSERT_EQ(result.chosen[row], expected)
-          << "row " << row << " of " << batch.rows << " x " << batch.vocab_size << " " << name(batch.dtype)
-          << ", temperature " << rule.temperature << ", top_p " << rule.top_p << ", penalty "
-          << rule.repetition_penalty << ", " << row_blocks << " blocks";
-    }
-    ASSERT_EQ(result.seen, batch.seen);
-    ASSERT_EQ(result.fault, fault);
+    testing::expect_as_on_cpu(batch, run(batch, row_blocks), std::to_string(row_blocks) + " blocks");
   }
 };
 
@@ -161,7 +143,7 @@ TEST_F(TokenSamplerCuda, TakesTheLowestIdsOfATieIntoTheNucleus) {
       batch.rules[row].top_p = top_p;
       for (int32_t id = 0; id < batch.vocab_size; ++id) batch.set(row, id, 2.5f);
     }
-    const Result result = run(batch);
+    const ChosenTokens result = run(batch);
     const auto limit = static_cast<int32_t>(std::ceil(static_cast<double>(top_p) * 9'000));
     int32_t highest = 0;
     for (const int32_t id : result.chosen) {
@@ -201,7 +183,7 @@ TEST_F(TokenSamplerCuda, ReportsTheLowestRowWithANanAndChoosesInTheOthers) {
     batch.rules[2].active = 0;
     for (const int64_t row : {2, 5, 11}) batch.set(row, vocab_size - 1, std::nanf(""));
     batch.rules[5].temperature = 0;
-    const Result result = run(batch);
+    const ChosenTokens result = run(batch);
     EXPECT_EQ(result.fault, 5);
     for (int64_t row = 0; row < batch.rows; ++row) {
       const int32_t expected = row == 2 ? kOldToken : batch.choose_on_cpu(row);
@@ -231,7 +213,7 @@ TEST_F(TokenSamplerCuda, UsesTheSeenTokensOfTheRowThatSeenRowNames) {
     for (int32_t id = 0; id < 64; ++id) batch.set(row, id, id == 40 ? 4.0f : id == 50 ? 3.0f : -1.0f);
   }
   batch.see(0, 40);  // row 0 of seen is used by row 2 of the batch
-  const Result result = run(batch, 0, {1, 3, 0});
+  const ChosenTokens result = run(batch, 0, {1, 3, 0});
   EXPECT_EQ(result.chosen, (std::vector<int32_t>{40, -1, 50}));
   EXPECT_EQ(result.fault, 1) << "row 3 of seen does not exist";
   EXPECT_EQ(result.seen, (std::vector<uint32_t>{0, 1u << 8 | 1u << 18, 0, 1u << 8, 0, 0}));

@@ -16,18 +16,13 @@ namespace allot::kernels {
 namespace {
 
 using testing::Batch;
+using testing::ChosenTokens;
 using testing::edge_batches;
 using testing::kOldToken;
 using testing::NamedBatch;
 using testing::random_batch;
 
-struct Result {
-  std::vector<int32_t> chosen;
-  std::vector<uint32_t> seen;
-  int32_t fault = kNoFaultyRow;
-};
-
-ChooseTokensParams params_of(const Batch& batch, Result& result) {
+ChooseTokensParams params_of(const Batch& batch, ChosenTokens& result) {
   result.chosen.assign(static_cast<size_t>(batch.rows), kOldToken);
   result.seen = batch.seen;
   return {.rows = batch.rows,
@@ -55,7 +50,7 @@ void run_rows(int64_t rows, const Body& body) {
 // Whether the counters say everything of each row.
 std::vector<bool> are_counted(const Batch& batch) {
   static cuda::CountShared shared;
-  Result result;
+  ChosenTokens result;
   const ChooseTokensParams p = params_of(batch, result);
   std::vector<bool> counted(static_cast<size_t>(batch.rows));
   run_rows(batch.rows, [&] {
@@ -71,7 +66,7 @@ std::vector<bool> are_counted(const Batch& batch) {
 }
 
 void expect_as_on_cpu(Batch& batch) {
-  Result result;
+  ChosenTokens result;
   const ChooseTokensParams p = params_of(batch, result);
   run_rows(batch.rows, [&] {
     if (batch.dtype == DType::kFloat32) {
@@ -80,18 +75,7 @@ void expect_as_on_cpu(Batch& batch) {
       cuda::choose_tokens_by_counts<__nv_bfloat16>(p);
     }
   });
-  int32_t fault = kNoFaultyRow;
-  for (int64_t row = 0; row < batch.rows; ++row) {
-    const TokenRule& rule = batch.rules[row];
-    const int32_t expected = rule.active == 0 ? kOldToken : batch.choose_on_cpu(row);
-    if (expected == -1) fault = std::min(fault, static_cast<int32_t>(row));
-    ASSERT_EQ(result.chosen[row], expected)
-        << "row " << row << " of " << batch.rows << " x " << batch.vocab_size << " " << name(batch.dtype)
-        << ", temperature " << rule.temperature << ", top_p " << rule.top_p << ", penalty "
-        << rule.repetition_penalty;
-  }
-  ASSERT_EQ(result.seen, batch.seen);
-  ASSERT_EQ(result.fault, fault);
+  testing::expect_as_on_cpu(batch, result, "emulated");
 }
 
 TEST(TokenSamplerEmulated, ChoosesWhatTheCpuChooses) {
