@@ -6,6 +6,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
@@ -32,6 +33,9 @@ constexpr int64_t kColumnGroup = 64;
 // Rows of one call of a packed product, which returns a matrix of its own: one that stays in the cache until
 // it is copied, and in the heap between calls.
 constexpr int64_t kMaxPackedRows = 256;
+// The same without AVX-512. oneDNN's AVX2 code multiplies six rows at a time; where one to three remain, it
+// sums them in another order than the others. Up to this many rows are a single block of its own.
+constexpr int64_t kMaxPackedRowsWithoutAvx512 = 144;
 
 // LibTorch, oneDNN and MKL keep a number of threads for each calling thread; it is 1, because the loops
 // around them are ours.
@@ -39,6 +43,16 @@ void use_one_thread() {
   thread_local bool done = false;
   if (!done) at::set_num_threads(1);
   done = true;
+}
+
+int64_t max_rows_of_call() {
+  return has_avx512() ? kMaxPackedRows : kMaxPackedRowsWithoutAvx512;
+}
+
+// Rows of zeros behind those of a call of oneDNN, without which bits of the last ones would depend on how
+// many there are.
+int64_t rows_added(int64_t rows) {
+  return has_avx512() || rows % 6 != 2 ? 0 : 2;
 }
 
 at::TensorOptions options_of(kernels::DType dtype) {
@@ -177,13 +191,15 @@ void Linear::apply_part(int64_t part, const void* input, int64_t rows, void* out
   const at::Tensor all_results = matrix(out, {rows, out_features_}, tensors_->dtype).slice(1, begin, end);
   std::optional<at::Tensor> bias = tensors_->bias;
   if (bias) bias = bias->slice(0, begin, end);
-  const int64_t step = tensors_->packed || tensors_->widened ? kMaxPackedRows : rows;
+  const int64_t step = tensors_->packed || tensors_->widened ? max_rows_of_call() : rows;
   for (int64_t first = 0; first < rows; first += step) {
     const int64_t last = std::min(first + step, rows);
     at::Tensor x = all_rows.slice(0, first, last), result = all_results.slice(0, first, last);
     if (tensors_->widened) x = x.to(at::kFloat);
     if (tensors_->packed) {
-      result.copy_(PackedProduct::of(x.scalar_type())->apply(x, weight, bias));
+      const int64_t added = rows_added(last - first);
+      if (added > 0) x = at::constant_pad_nd(x, {0, 0, 0, added});
+      result.copy_(PackedProduct::of(x.scalar_type())->apply(x, weight, bias).slice(0, 0, last - first));
     } else if (tensors_->widened) {
       result.copy_(bias ? at::addmm(*bias, x, weight) : at::mm(x, weight));
     } else if (bias) {

@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "model/model_config.h"
-#include "tests/alone_bits.h"
 #include "tests/app/run_command.h"
 #include "tests/names.h"
 
@@ -77,7 +76,6 @@ class BandsCommand : public ::testing::Test {
 };
 
 TEST_F(BandsCommand, EachPromptHasTheScheduleOfItsLengthInEvalAndGenerate) {
-  ALLOT_SKIP_UNLESS_ROWS_HAVE_BITS_OF_THEIR_OWN();
   const std::string data = questions("heldout.jsonl", 0, 12);
   const std::vector<Reply> few = replies(data, "uniform:2"), many = replies(data, "uniform:24");
   std::vector<int> lengths;

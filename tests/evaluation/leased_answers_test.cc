@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "base/file.h"
-#include "tests/alone_bits.h"
 #include "tests/evaluation/tiny_gsm_commands.h"
 #include "tests/names.h"
 
@@ -117,7 +116,6 @@ TEST_F(LeasedAnswers, AreThoseOfOneProcessThoughWorkersAndTheEvaluationAreKilled
 // Both tasks ask the same numbers of questions under the same schedules; what differs are the questions, the
 // way they are graded, and how often they are asked.
 TEST_F(LeasedAnswers, OfSeveralTasksAreThoseOfOneProcessThoughWorkersAndTheEvaluationAreKilled) {
-  ALLOT_SKIP_UNLESS_ROWS_HAVE_BITS_OF_THEIR_OWN();
   write_file_atomically(folder_ / "suite.conf",
                         "[words]\n"
                         "task = gsm8k\n"
@@ -212,13 +210,11 @@ TEST_F(LeasedAnswers, GoOnInOneProcessAndOnWorkersInTurn) {
 }
 
 TEST_F(LeasedAnswers, OfAnAblationGiveItsResult) {
-  ALLOT_SKIP_UNLESS_ROWS_HAVE_BITS_OF_THEIR_OWN();
   expect_result_of_alone("ablate", {"--base", "16", "--limit", "8", "--json"});
   EXPECT_EQ(lines(), 9u * 8u);
 }
 
 TEST_F(LeasedAnswers, OfAnAblationOfKvHeadsGiveItsResult) {
-  ALLOT_SKIP_UNLESS_ROWS_HAVE_BITS_OF_THEIR_OWN();
   const json result =
       expect_result_of_alone("ablate", {"--base", "16", "--limit", "3", "--per-kv-head", "--json"});
   EXPECT_EQ(result.at("layers").size(), 32u);

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <filesystem>
 
-#include "tests/alone_bits.h"
 #include "tests/model/checkpoints.h"
 
 namespace allot::model {
@@ -84,7 +83,6 @@ TEST_P(DecoderBits, OfASequenceAreTheSameAloneAndInABatch) {
 
 // Chunks as prefill_tokens allows them: a lone query is summed in another order.
 TEST_P(DecoderBits, OfAPromptAreTheSameWholeAndInChunks) {
-  ALLOT_SKIP_UNLESS_ROWS_HAVE_BITS_OF_THEIR_OWN();
   Decoder decoder = load(2);
   ForwardBatch whole;
   append(whole, 3, 0, 300);

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "episode/samples.h"
 #include "model/engine.h"
-#include "tests/alone_bits.h"
 #include "tests/kernels/methods.h"
 #include "tests/model/checkpoints.h"
 #include "tests/model/delayed_backend.h"
@@ -178,7 +177,6 @@ INSTANTIATE_TEST_SUITE_P(Modes, FidelityModes,
                          });
 
 TEST_P(FidelityModes, OfManyPairsAtOnceIsThatOfEachAlone) {
-  ALLOT_SKIP_UNLESS_ROWS_HAVE_BITS_OF_THEIR_OWN();
   const Many made = many();
   EngineOptions options = small_engine();
   options.prefill_chunk_tokens = 60;
@@ -372,7 +370,6 @@ TEST(Fidelity, CountsValueRowsOfTheSampledQueriesAlone) {
 }
 
 TEST(Fidelity, OfExactLayersIsThatOfTheirLogitsAndTheirRowsAreNotCounted) {
-  ALLOT_SKIP_UNLESS_ROWS_HAVE_BITS_OF_THEIR_OWN();
   Engine engine(kLlamaGroup4, small_engine());
   const std::vector<FidelityText> texts{text_of(6, 60)};
   std::vector<FidelityPair> pairs;

@@ -20,17 +20,24 @@ using kernels::float_from_bfloat16;
 
 constexpr int64_t kIn = 96, kOut = 520;  // two threads share the columns of out
 
-std::vector<uint16_t> random_bfloat16(int64_t count, int seed) {
+std::vector<float> random_float(int64_t count, int seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  std::vector<uint16_t> numbers(count);
-  for (uint16_t& number : numbers) number = bfloat16_from_float(normal(random));
+  std::vector<float> numbers(count);
+  for (float& number : numbers) number = normal(random);
   return numbers;
 }
 
-std::shared_ptr<const Buffer> buffer_of(const std::vector<uint16_t>& numbers) {
-  Buffer buffer(static_cast<int64_t>(numbers.size() * sizeof(uint16_t)));
-  std::memcpy(buffer.data(), numbers.data(), numbers.size() * sizeof(uint16_t));
+std::vector<uint16_t> random_bfloat16(int64_t count, int seed) {
+  std::vector<uint16_t> numbers;
+  for (const float number : random_float(count, seed)) numbers.push_back(bfloat16_from_float(number));
+  return numbers;
+}
+
+template <typename Number>
+std::shared_ptr<const Buffer> buffer_of(const std::vector<Number>& numbers) {
+  Buffer buffer(static_cast<int64_t>(numbers.size() * sizeof(Number)));
+  std::memcpy(buffer.data(), numbers.data(), numbers.size() * sizeof(Number));
   return std::make_shared<const Buffer>(std::move(buffer));
 }
 
@@ -92,6 +99,26 @@ TEST_P(LinearOfBfloat16, KeepsOneCopyOfTheWeight) {
   EXPECT_TRUE(seen.expired());
 }
 #endif
+
+// In float32, where nothing is rounded when it is stored: every number of groups, in calls of all sizes,
+// gives each row the bits that it has alone in its group.
+TEST(LinearOfFloat32, GivesARowTheSameBitsWhateverRowsAreBesideIt) {
+  for (const int64_t in : {96, 576, 1536}) {
+    const int64_t most = 20 * kRowGroup;
+    const std::vector<float> weight = random_float(kOut * in, 1), row = random_float(in, 2);
+    std::vector<float> input, expected(kRowGroup * kOut), out(most * kOut);
+    for (int64_t i = 0; i < most; ++i) input.insert(input.end(), row.begin(), row.end());
+    const Linear product(buffer_of(weight), nullptr, kOut, in, DType::kFloat32, /*parts=*/1);
+    product.apply(input.data(), kRowGroup, expected.data(), 1);
+    expected.resize(kOut);
+    for (int64_t rows = kRowGroup; rows <= most; rows += kRowGroup) {
+      product.apply(input.data(), rows, out.data(), 1);
+      for (int64_t i = 0; i < rows; ++i)
+        ASSERT_EQ(std::memcmp(&out[i * kOut], expected.data(), kOut * sizeof(float)), 0)
+            << "row " << i << " of " << rows << ", " << in << " inputs";
+    }
+  }
+}
 
 INSTANTIATE_TEST_SUITE_P(Products, LinearOfBfloat16,
                          ::testing::Values(Bfloat16Products::kNative, Bfloat16Products::kWidened),

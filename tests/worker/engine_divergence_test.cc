@@ -1,5 +1,4 @@
 #include "worker/engine_divergence.h"
-#include "tests/alone_bits.h"
 
 #include <gmock/gmock.h>
 
@@ -38,7 +37,6 @@ class EngineDivergenceTest : public testing::Test {
 };
 
 TEST_F(EngineDivergenceTest, MeasuresTheReplyAsTheEnginesPrimitiveDoes) {
-  ALLOT_SKIP_UNLESS_ROWS_HAVE_BITS_OF_THEIR_OWN();
   const MeteredText measured = text(5, "3+4=7\n#### 7");
   const std::vector<MeteredDivergence> found =
       meter_.measure(std::vector{measured}, std::vector<MeteredPair>{{0, few_}, {0, many_}, {0, {}}});
