@@ -26,7 +26,7 @@ enum class Bfloat16Products {
 };
 
 // kWidened on x86 processors without AVX-512, where LibTorch multiplies bfloat16 matrices without vector
-// instructions (docs/internals/engine.md, "Processors without AVX-512"), kNative elsewhere.
+// instructions (docs/internals/engine-cpu.md, "Processors without AVX-512"), kNative elsewhere.
 Bfloat16Products bfloat16_products();
 
 // out = input * weight^T + bias. The weight is shared because a tied embedding is also the table of
