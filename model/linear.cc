@@ -6,7 +6,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
@@ -20,6 +19,7 @@
 
 #include "base/instructions.h"
 #include "base/round_up.h"
+#include "kernels/product.h"
 #include "model/parallel.h"
 
 namespace allot::model {
@@ -33,9 +33,6 @@ constexpr int64_t kColumnGroup = 64;
 // Rows of one call of a packed product, which returns a matrix of its own: one that stays in the cache until
 // it is copied, and in the heap between calls.
 constexpr int64_t kMaxPackedRows = 256;
-// The same without AVX-512. oneDNN's AVX2 code multiplies six rows at a time; where one to three remain, it
-// sums them in another order than the others. Up to this many rows are a single block of its own.
-constexpr int64_t kMaxPackedRowsWithoutAvx512 = 144;
 
 // LibTorch, oneDNN and MKL keep a number of threads for each calling thread; it is 1, because the loops
 // around them are ours.
@@ -43,16 +40,6 @@ void use_one_thread() {
   thread_local bool done = false;
   if (!done) at::set_num_threads(1);
   done = true;
-}
-
-int64_t max_rows_of_call() {
-  return has_avx512() ? kMaxPackedRows : kMaxPackedRowsWithoutAvx512;
-}
-
-// Rows of zeros behind those of a call of oneDNN, without which bits of the last ones would depend on how
-// many there are.
-int64_t rows_added(int64_t rows) {
-  return has_avx512() || rows % 6 != 2 ? 0 : 2;
 }
 
 at::TensorOptions options_of(kernels::DType dtype) {
@@ -115,7 +102,52 @@ class PackedProduct {
 
 }  // namespace
 
-struct Linear::Tensors {
+Products products_of_processor() {
+#if defined(__x86_64__)
+  static const bool has_vectors = has_avx512();
+  return has_vectors ? Products::kLibrary : Products::kOwn;
+#else
+  return Products::kLibrary;
+#endif
+}
+
+int64_t rows_multiplied(int64_t rows) {
+  return products_of_processor() == Products::kLibrary ? round_up(rows, kRowGroup) : rows;
+}
+
+class Linear::Product {
+ public:
+  virtual ~Product() = default;
+  virtual void apply(const void* input, int64_t rows, void* out, int threads) const = 0;
+};
+
+class Linear::LibraryProduct final : public Product {
+ public:
+  LibraryProduct(std::shared_ptr<const Buffer> weight, std::shared_ptr<const Buffer> bias,
+                 int64_t out_features, int64_t in_features, kernels::DType dtype, int parts)
+      : out_features_(out_features), in_features_(in_features), dtype_(dtype) {
+    const c10::InferenceMode no_autograd;
+    use_one_thread();
+    const at::Tensor whole = matrix(weight->data(), {out_features, in_features}, dtype);
+    if (bias) bias_ = matrix(bias->data(), {out_features}, dtype);
+    product_ = PackedProduct::of(whole.scalar_type());
+    const int64_t count = std::clamp<int64_t>(out_features / kMinSharedColumns, 1, std::max(parts, 1));
+    const int64_t columns = round_up((out_features + count - 1) / count, kColumnGroup);
+    for (int64_t begin = 0; begin < out_features; begin += columns) {
+      const int64_t end = std::min(begin + columns, out_features);
+      const at::Tensor of_part = whole.slice(0, begin, end);
+      parts_.push_back({begin, end, product_ != nullptr ? product_->pack(of_part) : of_part.t()});
+    }
+    if (product_ == nullptr) weight_memory_ = std::move(weight);
+    bias_memory_ = std::move(bias);
+  }
+
+  void apply(const void* input, int64_t rows, void* out, int threads) const override {
+    run_parallel(static_cast<int64_t>(parts_.size()), threads,
+                 [&](int64_t part, int) { apply_part(parts_[part], input, rows, out); });
+  }
+
+ private:
   // Columns [begin, end) of the product.
   struct Part {
     int64_t begin;
@@ -123,54 +155,76 @@ struct Linear::Tensors {
     at::Tensor weight;  // packed, or a view [in_features, end - begin]
   };
 
-  std::shared_ptr<const Buffer> weight_memory;  // where it is not packed
-  std::shared_ptr<const Buffer> bias_memory;
-  std::vector<Part> parts;
-  bool packed;
-  std::optional<at::Tensor> bias;
-  kernels::DType dtype;
-  bool widened;
+  void apply_part(const Part& part, const void* input, int64_t rows, void* out) const {
+    const c10::InferenceMode no_autograd;  // per thread
+    use_one_thread();
+    const at::Tensor all_rows = matrix(input, {rows, in_features_}, dtype_);
+    const at::Tensor all_results = matrix(out, {rows, out_features_}, dtype_).slice(1, part.begin, part.end);
+    std::optional<at::Tensor> bias = bias_;
+    if (bias) bias = bias->slice(0, part.begin, part.end);
+    const int64_t step = product_ != nullptr ? kMaxPackedRows : rows;
+    for (int64_t first = 0; first < rows; first += step) {
+      const int64_t last = std::min(first + step, rows);
+      const at::Tensor x = all_rows.slice(0, first, last);
+      at::Tensor result = all_results.slice(0, first, last);
+      if (product_ != nullptr) {
+        result.copy_(product_->apply(x, part.weight, bias));
+      } else if (bias) {
+        at::addmm_out(result, *bias, x, part.weight);
+      } else {
+        at::mm_out(result, x, part.weight);
+      }
+    }
+  }
+
+  int64_t out_features_;
+  int64_t in_features_;
+  kernels::DType dtype_;
+  const PackedProduct* product_;                 // null where the weight is not packed
+  std::shared_ptr<const Buffer> weight_memory_;  // then
+  std::shared_ptr<const Buffer> bias_memory_;
+  std::optional<at::Tensor> bias_;
+  std::vector<Part> parts_;
 };
 
-Bfloat16Products bfloat16_products() {
-#if defined(__x86_64__)
-  static const bool has_vectors = has_avx512();
-  return has_vectors ? Bfloat16Products::kNative : Bfloat16Products::kWidened;
-#else
-  return Bfloat16Products::kNative;
-#endif
-}
+class Linear::OwnProduct final : public Product {
+ public:
+  OwnProduct(const Buffer& weight, std::shared_ptr<const Buffer> bias, int64_t out_features,
+             int64_t in_features, kernels::DType dtype, int threads)
+      : bias_(std::move(bias)),
+        matrix_(kernels::packed_matrix_bytes(out_features, in_features, dtype)),
+        params_{.width = in_features,
+                .columns = out_features,
+                .dtype = dtype,
+                .matrix = matrix_.data(),
+                .bias = bias_ ? bias_->data() : nullptr} {
+    kernels::pack_matrix(weight.data(), out_features, in_features, dtype, matrix_.data(), threads);
+  }
 
-kernels::DType Linear::held_dtype(kernels::DType dtype, Bfloat16Products products) {
-  const bool widened = dtype == kernels::DType::kBFloat16 && products == Bfloat16Products::kWidened;
-  return widened ? kernels::DType::kFloat32 : dtype;
-}
+  void apply(const void* input, int64_t rows, void* out, int threads) const override {
+    kernels::ProductParams params = params_;
+    params.rows = rows;
+    params.input = input;
+    params.out = out;
+    kernels::multiply(params, threads);
+  }
+
+ private:
+  std::shared_ptr<const Buffer> bias_;
+  Buffer matrix_;
+  kernels::ProductParams params_;
+};
 
 Linear::Linear(std::shared_ptr<const Buffer> weight, std::shared_ptr<const Buffer> bias, int64_t out_features,
-               int64_t in_features, kernels::DType dtype, int parts, Bfloat16Products products)
-    : tensors_(std::make_unique<Tensors>()), out_features_(out_features), in_features_(in_features) {
-  const c10::InferenceMode no_autograd;
-  use_one_thread();
-  at::Tensor whole = matrix(weight->data(), {out_features, in_features}, dtype);
-  if (bias) tensors_->bias = matrix(bias->data(), {out_features}, dtype);
-  tensors_->dtype = dtype;
-  tensors_->widened = held_dtype(dtype, products) != dtype;
-  if (tensors_->widened) {
-    whole = whole.to(at::kFloat);
-    if (tensors_->bias) tensors_->bias = tensors_->bias->to(at::kFloat);
+               int64_t in_features, kernels::DType dtype, int parts, Products products)
+    : out_features_(out_features), in_features_(in_features) {
+  if (products == Products::kOwn) {
+    product_ =
+        std::make_unique<OwnProduct>(*weight, std::move(bias), out_features, in_features, dtype, parts);
+  } else {
+    product_ = std::make_unique<LibraryProduct>(std::move(weight), std::move(bias), out_features, in_features,
+                                                dtype, parts);
   }
-  const PackedProduct* const product = PackedProduct::of(whole.scalar_type());
-  tensors_->packed = product != nullptr;
-  const int64_t count = std::clamp<int64_t>(out_features / kMinSharedColumns, 1, std::max(parts, 1));
-  const int64_t columns = round_up((out_features + count - 1) / count, kColumnGroup);
-  for (int64_t begin = 0; begin < out_features; begin += columns) {
-    const int64_t end = std::min(begin + columns, out_features);
-    const at::Tensor of_part = whole.slice(0, begin, end);
-    tensors_->parts.push_back({begin, end, product != nullptr ? product->pack(of_part) : of_part.t()});
-  }
-  if (tensors_->widened) return;  // the copies are all that is read
-  if (product == nullptr) tensors_->weight_memory = std::move(weight);
-  tensors_->bias_memory = std::move(bias);
 }
 
 Linear::~Linear() = default;
@@ -178,36 +232,7 @@ Linear::Linear(Linear&&) noexcept = default;
 Linear& Linear::operator=(Linear&&) noexcept = default;
 
 void Linear::apply(const void* input, int64_t rows, void* out, int threads) const {
-  if (rows == 0) return;
-  run_parallel(static_cast<int64_t>(tensors_->parts.size()), threads,
-               [&](int64_t part, int) { apply_part(part, input, rows, out); });
-}
-
-void Linear::apply_part(int64_t part, const void* input, int64_t rows, void* out) const {
-  const c10::InferenceMode no_autograd;  // per thread
-  use_one_thread();
-  const auto& [begin, end, weight] = tensors_->parts[static_cast<size_t>(part)];
-  const at::Tensor all_rows = matrix(input, {rows, in_features_}, tensors_->dtype);
-  const at::Tensor all_results = matrix(out, {rows, out_features_}, tensors_->dtype).slice(1, begin, end);
-  std::optional<at::Tensor> bias = tensors_->bias;
-  if (bias) bias = bias->slice(0, begin, end);
-  const int64_t step = tensors_->packed || tensors_->widened ? max_rows_of_call() : rows;
-  for (int64_t first = 0; first < rows; first += step) {
-    const int64_t last = std::min(first + step, rows);
-    at::Tensor x = all_rows.slice(0, first, last), result = all_results.slice(0, first, last);
-    if (tensors_->widened) x = x.to(at::kFloat);
-    if (tensors_->packed) {
-      const int64_t added = rows_added(last - first);
-      if (added > 0) x = at::constant_pad_nd(x, {0, 0, 0, added});
-      result.copy_(PackedProduct::of(x.scalar_type())->apply(x, weight, bias).slice(0, 0, last - first));
-    } else if (tensors_->widened) {
-      result.copy_(bias ? at::addmm(*bias, x, weight) : at::mm(x, weight));
-    } else if (bias) {
-      at::addmm_out(result, *bias, x, weight);
-    } else {
-      at::mm_out(result, x, weight);
-    }
-  }
+  if (rows > 0) product_->apply(input, rows, out, threads);
 }
 
 }  // namespace allot::model

@@ -70,12 +70,10 @@ class Loader {
 };
 
 void require_memory(const ModelConfig& config, kernels::DType dtype) {
-  const kernels::DType held = Linear::held_dtype(dtype);
-  const int64_t needed = weight_bytes(config, held);
+  const int64_t needed = weight_bytes(config, dtype);
   const int64_t available = available_memory_bytes();
   if (available == 0 || needed <= available) return;
   throw Error("the weights take " + std::to_string(needed) + " bytes as " + std::string(name(dtype)) +
-              (held != dtype ? " that is multiplied as float32 (the processor has no AVX-512)" : "") +
               ", but " + std::to_string(available) + " bytes of memory are free" +
               (dtype == kernels::DType::kFloat32 ? "; dtype bfloat16 takes half"
                                                  : "; free some, or use another machine"));

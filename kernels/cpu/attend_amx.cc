@@ -29,7 +29,8 @@ const Kernels kAmxKernels{attend,
                           Rows::rotate_and_store,
                           Rows::store_value_norms,
                           Rows::activate_and_multiply,
-                          Rows::row_divergence};
+                          Rows::row_divergence,
+                          Rows::multiply};
 
 }  // namespace allot::kernels::cpu
 ALLOT_END_TARGET

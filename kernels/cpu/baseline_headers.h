@@ -19,5 +19,6 @@
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/read_rows.h"
 #include "kernels/cpu/workspace.h"
+#include "kernels/product.h"
 #include "kernels/rows.h"
 #include "kernels/sampling.h"

@@ -6,6 +6,7 @@
 #include "base/instructions.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/workspace.h"
+#include "kernels/product.h"
 #include "kernels/rows.h"
 
 namespace allot::kernels::cpu {
@@ -27,6 +28,18 @@ struct Item {
   int64_t num_queries = 0;
 };
 
+// Rows of a product that share a panel of the matrix (cpu/product_kernel.h) while it is in the first cache.
+inline constexpr int64_t kProductRows = 96;
+// Of the width, a part that they share: 16 KiB of floats of the panel, 6 KiB of six rows.
+inline constexpr int64_t kProductWidth = 256;
+
+// Memory of a thread for a product.
+struct ProductScratch {
+  float* rows;   // [min(rows, kProductRows) * width]
+  float* sums;   // [kProductRows, kLanes]
+  float* panel;  // [kProductWidth, kLanes]
+};
+
 // One instruction set's kernels.
 struct Kernels {
   void (*attend)(const AttentionParams&, const Item&, Workspace&);
@@ -36,6 +49,8 @@ struct Kernels {
   void (*store_value_norms)(const ValueNormsParams&, int64_t begin, int64_t end);
   void (*activate_and_multiply)(const ActivateAndMultiplyParams&, int64_t begin, int64_t end);
   void (*row_divergence)(const DivergenceParams&, int64_t begin, int64_t end);
+  // Columns [begin, end), begin a multiple of kLanes.
+  void (*multiply)(const ProductParams&, int64_t begin, int64_t end, const ProductScratch&);
 };
 
 // Kernels of an instruction set that the processor has.
@@ -46,7 +61,7 @@ extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 extern const Kernels kAmxKernels;
 
-// attend_cpu and the row operations with a given instruction set instead of the best one: for
+// attend_cpu, the row operations and products with a given instruction set instead of the best one: for
 // tests and benchmarks.
 void attend(const AttentionParams& params, int num_threads, Isa isa);
 void rms_norm(const RmsNormParams& params, int num_threads, Isa isa);
@@ -54,5 +69,6 @@ void rotate_and_store(const RotaryParams& params, int num_threads, Isa isa);
 void store_value_norms(const ValueNormsParams& params, int num_threads, Isa isa);
 void activate_and_multiply(const ActivateAndMultiplyParams& params, int num_threads, Isa isa);
 void row_divergence(const DivergenceParams& params, int num_threads, Isa isa);
+void multiply(const ProductParams& params, int num_threads, Isa isa);
 
 }  // namespace allot::kernels::cpu

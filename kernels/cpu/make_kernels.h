@@ -6,6 +6,7 @@
 #include "kernels/cpu/divergence_kernel.h"
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/prefill.h"
+#include "kernels/cpu/product_kernel.h"
 #include "kernels/cpu/row_kernels.h"
 
 namespace allot::kernels::cpu {
@@ -65,8 +66,15 @@ struct MakeKernels {
       divergence_rows<V, uint16_t>(p, begin, end);
     }
   }
+  static void multiply(const ProductParams& p, int64_t begin, int64_t end, const ProductScratch& scratch) {
+    if (p.dtype == DType::kFloat32) {
+      multiply_columns<V, float>(p, begin, end, scratch);
+    } else {
+      multiply_columns<V, uint16_t>(p, begin, end, scratch);
+    }
+  }
   static constexpr Kernels kTable{
-      attend, rms_norm, rotate_and_store, store_value_norms, activate_and_multiply, row_divergence};
+      attend, rms_norm, rotate_and_store, store_value_norms, activate_and_multiply, row_divergence, multiply};
 };
 
 }  // namespace allot::kernels::cpu

@@ -20,28 +20,21 @@ using kernels::float_from_bfloat16;
 
 constexpr int64_t kIn = 96, kOut = 520;  // two threads share the columns of out
 
-std::vector<float> random_float(int64_t count, int seed) {
+std::vector<uint16_t> random_bfloat16(int64_t count, int seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  std::vector<float> numbers(count);
-  for (float& number : numbers) number = normal(random);
+  std::vector<uint16_t> numbers(count);
+  for (uint16_t& number : numbers) number = bfloat16_from_float(normal(random));
   return numbers;
 }
 
-std::vector<uint16_t> random_bfloat16(int64_t count, int seed) {
-  std::vector<uint16_t> numbers;
-  for (const float number : random_float(count, seed)) numbers.push_back(bfloat16_from_float(number));
-  return numbers;
-}
-
-template <typename Number>
-std::shared_ptr<const Buffer> buffer_of(const std::vector<Number>& numbers) {
-  Buffer buffer(static_cast<int64_t>(numbers.size() * sizeof(Number)));
-  std::memcpy(buffer.data(), numbers.data(), numbers.size() * sizeof(Number));
+std::shared_ptr<const Buffer> buffer_of(const std::vector<uint16_t>& numbers) {
+  Buffer buffer(static_cast<int64_t>(numbers.size() * sizeof(uint16_t)));
+  std::memcpy(buffer.data(), numbers.data(), numbers.size() * sizeof(uint16_t));
   return std::make_shared<const Buffer>(std::move(buffer));
 }
 
-class LinearOfBfloat16 : public ::testing::TestWithParam<Bfloat16Products> {
+class LinearOfBfloat16 : public ::testing::TestWithParam<Products> {
  protected:
   Linear linear(bool bias, int parts) const {
     return {buffer_of(weight_), bias ? buffer_of(bias_) : nullptr, kOut, kIn, DType::kBFloat16, parts,
@@ -89,9 +82,9 @@ TEST_P(LinearOfBfloat16, DoesNotDependOnThreadsOrOnTheOtherGroupsOfRows) {
 }
 
 #if defined(__x86_64__)
-// oneDNN has its own copy of the weight, or the widened one.
+// oneDNN has its own copy of the weight, and so have products of our own.
 TEST_P(LinearOfBfloat16, KeepsOneCopyOfTheWeight) {
-  if (GetParam() == Bfloat16Products::kNative && __builtin_cpu_supports("avx512f") == 0)
+  if (GetParam() == Products::kLibrary && __builtin_cpu_supports("avx512f") == 0)
     GTEST_SKIP() << "this processor has no AVX-512: oneDNN packs no weights of bfloat16";
   auto weight = buffer_of(weight_);
   const std::weak_ptr<const Buffer> seen = weight;
@@ -100,31 +93,8 @@ TEST_P(LinearOfBfloat16, KeepsOneCopyOfTheWeight) {
 }
 #endif
 
-// In float32, where nothing is rounded when it is stored: every number of groups, in calls of all sizes,
-// gives each row the bits that it has alone in its group.
-TEST(LinearOfFloat32, GivesARowTheSameBitsWhateverRowsAreBesideIt) {
-  for (const int64_t in : {96, 576, 1536}) {
-    const int64_t most = 20 * kRowGroup;
-    const std::vector<float> weight = random_float(kOut * in, 1), row = random_float(in, 2);
-    std::vector<float> input, expected(kRowGroup * kOut), out(most * kOut);
-    for (int64_t i = 0; i < most; ++i) input.insert(input.end(), row.begin(), row.end());
-    const Linear product(buffer_of(weight), nullptr, kOut, in, DType::kFloat32, /*parts=*/1);
-    product.apply(input.data(), kRowGroup, expected.data(), 1);
-    expected.resize(kOut);
-    for (int64_t rows = kRowGroup; rows <= most; rows += kRowGroup) {
-      product.apply(input.data(), rows, out.data(), 1);
-      for (int64_t i = 0; i < rows; ++i)
-        ASSERT_EQ(std::memcmp(&out[i * kOut], expected.data(), kOut * sizeof(float)), 0)
-            << "row " << i << " of " << rows << ", " << in << " inputs";
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Products, LinearOfBfloat16,
-                         ::testing::Values(Bfloat16Products::kNative, Bfloat16Products::kWidened),
-                         [](const auto& of) {
-                           return of.param == Bfloat16Products::kNative ? "Native" : "Widened";
-                         });
+INSTANTIATE_TEST_SUITE_P(Products, LinearOfBfloat16, ::testing::Values(Products::kLibrary, Products::kOwn),
+                         [](const auto& of) { return of.param == Products::kLibrary ? "Library" : "Own"; });
 
 }  // namespace
 }  // namespace allot::model
