@@ -13,13 +13,10 @@
 #include "base/json.h"
 #include "base/sha256.h"
 #include "evaluation/ablation.h"
-#include "evaluation/frontier.h"
 #include "evaluation/task.h"
 #include "tests/app/run_command.h"
 #include "tests/evaluation/tiny_gsm_commands.h"
 #include "tests/names.h"
-#include "wire/messages.pb.h"
-#include "wire/spec.h"
 
 namespace allot::app {
 namespace {
@@ -161,106 +158,6 @@ TEST(EvalCommand, AnswersDoNotDependOnTheBatch) {
   EXPECT_THAT(together, HasSubstr("\"question\":11"));
   EXPECT_EQ(details("apart.jsonl", {"--max-sequences", "1", "--threads", "1"}), together);
   EXPECT_NE(details("seed.jsonl", {"--seed", "9"}), together);
-}
-
-// --- analyze fidelity
-
-CommandResult analyze(const Words& more) {
-  Words words = {"allot", "analyze", "fidelity", "--model", kModel};
-  words.insert(words.end(), more.begin(), more.end());
-  return run_command(words);
-}
-
-TEST(AnalyzeFidelityCommand, PrintsOneJsonObjectForEveryEstimatorAndBudget) {
-  const CommandResult result = analyze({"--data", kData, "--limit", "6", "--estimator", "sys,threshold",
-                                        "--samples", "2,16", "--dtype", "float32", "--json"});
-  ASSERT_EQ(result.code, 0) << result.err;
-  const std::vector<json> rows = json_lines(result.out);
-  ASSERT_EQ(rows.size(), 4u);
-  EXPECT_EQ(rows[1].at("estimator"), "sys");
-  EXPECT_EQ(rows[1].at("samples"), 16);
-  EXPECT_EQ(rows[2].at("estimator"), "threshold");
-  EXPECT_EQ(rows[2].at("conditions").at("attention").at("estimator"), "threshold");
-  EXPECT_EQ(rows[2].at("conditions").at("measured_on").at("questions"), 6);
-  for (const json& row : rows) {
-    EXPECT_EQ(row.at("texts"), 6);
-    EXPECT_EQ(row.at("positions"), row.at("tokens"));
-    EXPECT_GT(row.at("divergence_standard_error"), 0);
-    EXPECT_GT(row.at("microseconds"), 0);
-    EXPECT_GT(row.at("comparison_microseconds"), 0);
-    EXPECT_LE(row.at("top1_agreement"), 1);
-    EXPECT_TRUE(row.contains("rows_per_kv_head"));
-  }
-  EXPECT_GT(rows[0].at("divergence"), rows[1].at("divergence"));
-  EXPECT_GT(rows[2].at("divergence"), rows[3].at("divergence"));
-  EXPECT_LT(rows[0].at("top1_agreement"), rows[1].at("top1_agreement"));
-}
-
-TEST(AnalyzeFidelityCommand, MeasuresDecodingFromThePromptsLastTokenOn) {
-  const Words words = {"--data", kData, "--limit", "3", "--estimator", "sys", "--samples", "4", "--json"};
-  Words decode = words;
-  decode.insert(decode.end(), {"--mode", "decode"});
-  const json all = json_lines(analyze(words).out).at(0), replies = json_lines(analyze(decode).out).at(0);
-  EXPECT_EQ(replies.at("tokens"), all.at("tokens"));
-  EXPECT_LT(replies.at("positions"), all.at("positions"));
-  EXPECT_EQ(replies.at("conditions").at("attention").at("prefill"), "dense");
-}
-
-TEST(AnalyzeFidelityCommand, MeasuresATextAndDrawsPlots) {
-  const std::filesystem::path folder = fresh_directory();
-  std::string text;
-  for (const evaluation::Question& question :
-       evaluation::make_task("gsm8k", evaluation::PromptStyle::kPlain)->load(kData).questions)
-    text += question.text + "\n";
-  write_file_atomically(folder / "text", text);
-  const CommandResult result =
-      analyze({"--text", folder / "text", "--tokens", "100", "--limit", "4", "--estimator", "sys",
-               "--schedule", "uniform:3", "--schedule", "9,1,9,1,9,1,9,1", "--out", folder / "plots"});
-  ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("4 texts"));
-  EXPECT_THAT(result.out, HasSubstr("9,1,9,1,9,1,9,1"));
-  EXPECT_THAT(read_file(folder / "plots/fidelity_samples.svg"), HasSubstr("<svg"));
-  EXPECT_THAT(read_file(folder / "plots/fidelity_microseconds.svg"), HasSubstr("<svg"));
-}
-
-TEST(AnalyzeFidelityCommand, MeasuresEverythingOnceMoreUnderASimulatedCache) {
-  const Words words = {"--data",    kData, "--limit",          "4",           "--estimator", "sys",
-                       "--samples", "16",  "--simulate-cache", "fp8/fp8,int8"};
-  Words as_json = words;
-  as_json.emplace_back("--json");
-  const CommandResult result = analyze(as_json);
-  ASSERT_EQ(result.code, 0) << result.err;
-  const std::vector<json> rows = json_lines(result.out);
-  ASSERT_EQ(rows.size(), 5u);
-  EXPECT_FALSE(rows[0].contains("simulated_cache"));
-  for (const size_t exact : {1u, 3u}) {
-    const char* cache = exact == 1 ? "fp8/fp8" : "int8/dtype";
-    EXPECT_EQ(rows[exact].at("simulated_cache"), cache);
-    EXPECT_EQ(rows[exact].at("estimator"), "exact");
-    EXPECT_EQ(rows[exact].at("schedule"), "dense");
-    EXPECT_EQ(rows[exact].at("conditions").at("attention").at("estimator"), "exact");
-    EXPECT_GT(rows[exact].at("divergence"), 0);
-    EXPECT_EQ(rows[exact + 1].at("simulated_cache"), cache);
-    EXPECT_EQ(rows[exact + 1].at("estimator"), "sys");
-    EXPECT_NE(rows[exact + 1].at("divergence"), rows[0].at("divergence"));
-    EXPECT_GT(rows[exact + 1].at("divergence"), rows[exact].at("divergence"));
-  }
-  EXPECT_GT(rows[0].at("microseconds"), 0);
-  EXPECT_TRUE(rows[1].at("microseconds").is_null());
-  const std::filesystem::path plots = fresh_directory() / "plots";
-  Words plotted = words;
-  plotted.insert(plotted.end(), {"--out", plots});
-  const CommandResult text = analyze(plotted);
-  EXPECT_THAT(text.out, Names("simulated cache", "as it is", "fp8/fp8", "int8/dtype"));
-  EXPECT_THAT(read_file(plots / "fidelity_samples.svg"), HasSubstr("<svg"));
-  EXPECT_EQ(analyze({"--data", kData, "--limit", "1", "--samples", "4"}).out.find("simulated cache"),
-            std::string::npos);
-}
-
-TEST(AnalyzeFidelityCommand, RefusesAnAnalysisThatThereIsNot) {
-  const CommandResult result = run_command({"allot", "analyze", "variety", "--model", kModel});
-  EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, Names("variety", "fidelity"));
 }
 
 // --- verify
@@ -494,115 +391,6 @@ TEST(AblateCommand, FindsTheLayerThatNeedsItsSamples) {
   EXPECT_LE(ablation.layers[0].accuracy.correct, 2);
   EXPECT_GT(ablation.layers[7].accuracy.correct, ablation.layers[0].accuracy.correct);
   expect_again(run("ablate", {"--limit", "2", "--base", "4", "--seed", "3"}).out);
-}
-
-// Of a run whose replies are short.
-wire::RunSpec example_spec() {
-  wire::RunSpec spec;
-  const model::ModelIdentity model = model::identify_model(kModel);
-  spec.mutable_model()->set_id(model.id);
-  spec.mutable_model()->set_config_sha256(model.config_sha256);
-  spec.mutable_model()->set_tokenizer_sha256(model.tokenizer_sha256);
-  spec.mutable_model()->set_weights_fingerprint(model.weights_fingerprint);
-  spec.mutable_model()->set_layers(model.layers);
-  spec.mutable_model()->set_num_q_heads(model.num_q_heads);
-  spec.mutable_model()->set_num_kv_heads(model.num_kv_heads);
-  spec.mutable_model()->set_head_dim(model.head_dim);
-  auto& task = *spec.mutable_task();
-  task.set_name("gsm8k");
-  task.set_version(1);
-  task.set_prompt_style("plain");
-  task.mutable_heldout()->set_sha256(sha256_file(kData));
-  task.set_heldout_questions(100);
-  auto& attention = *spec.mutable_attention();
-  attention.set_estimator("iid");
-  attention.set_prefill("dense");
-  attention.set_tile(32);
-  attention.set_score_stage("exact");
-  auto& generation = *spec.mutable_generation();
-  generation.set_dtype("float32");
-  generation.set_top_p(1);
-  generation.set_repetition_penalty(1);
-  generation.set_max_new_tokens(12);
-  return spec;
-}
-
-TEST(AblateCommand, TakesTheConditionsOfTheRunWhoseReportIsToShowIt) {
-  const std::filesystem::path folder = fresh_directory();
-  write_file_atomically(folder / "spec.json", wire::to_json(example_spec()));
-
-  const CommandResult refused = run("ablate", {"--run", folder, "--limit", "2", "--max-new-tokens", "13"});
-  EXPECT_EQ(refused.code, 3);
-  EXPECT_THAT(refused.err, Names("generation.max_new_tokens", 13, 12));
-  const CommandResult done = run("ablate", {"--run", folder, "--limit", "2"});
-  ASSERT_EQ(done.code, 0) << done.err;
-  const evaluation::Conditions conditions = evaluation::read_ablation(folder / "ablation.json").conditions;
-  EXPECT_EQ(conditions.attention.estimator, kernels::Estimator::kIid);
-  EXPECT_EQ(conditions.attention.tile, 32);
-  EXPECT_EQ(conditions.generation.dtype, kernels::DType::kFloat32);
-  EXPECT_EQ(conditions.generation.max_new_tokens, 12);
-}
-
-TEST(VerifyCommand, MeasuresTheTotalsOfARunForItsReport) {
-  const std::filesystem::path folder = fresh_directory();
-  wire::RunSpec spec = example_spec();
-  spec.set_run_id("r-1");
-  write_file_atomically(folder / "spec.json", wire::to_json(spec));
-  ScheduleFile file;
-  file.conditions.model = model::identify_model(kModel);
-  file.conditions.task = {.name = "gsm8k", .version = 1, .prompt_style = "plain"};
-  file.conditions.attention = {
-      .estimator = kernels::Estimator::kIid, .prefill = kernels::Prefill::kDense, .tile = 32};
-  file.conditions.generation.dtype = kernels::DType::kFloat32;
-  file.conditions.generation.max_new_tokens = 12;
-  file.schedule.samples = {36, 4, 4, 4, 4, 4, 4, 4};
-  file.total = 64;
-  file.costs = policy::shares_of(file.schedule, file.floor);
-  file.run_id = "r-1";
-  file.tool_version = "0.1.0";
-  write_schedule_file(folder / "schedule.json", file);
-
-  const Words words = {"--run", folder, "--total", "16,64", "--limit", "2"};
-  const CommandResult done = run("verify", words);
-  ASSERT_EQ(done.code, 0) << done.err;
-  EXPECT_THAT(done.out,
-              AllOf(Names(16, 64, "uniform", "learned", "dense"), HasSubstr("the total of the run")));
-  const evaluation::Frontier frontier = evaluation::read_frontier(folder / "frontier.json");
-  EXPECT_EQ(frontier.run_id, "r-1");
-  EXPECT_EQ(frontier.conditions.attention.tile, 32);
-  EXPECT_EQ(frontier.points.at(1).learned_schedule, file.schedule);
-
-  Words longer = words;
-  longer.insert(longer.end(), {"--max-new-tokens", "13"});
-  const CommandResult other = run("verify", longer);
-  EXPECT_EQ(other.code, 3);
-  EXPECT_THAT(other.err, Names("generation.max_new_tokens", 13, 12));
-  // Without a report to belong to, what differs from the schedule's conditions is named in the result.
-  const Words base = {"--limit", "2", "--max-new-tokens", "13", "--json"};
-  const std::string schedule = folder / "schedule.json";
-  for (const auto& [command, more] : {std::pair<const char*, Words>{"ablate", {"--base", schedule}},
-                                      {"verify", {"--schedule", schedule, "--total", "64"}}}) {
-    Words with = base;
-    with.insert(with.end(), more.begin(), more.end());
-    const CommandResult differing = run(command, with);
-    ASSERT_EQ(differing.code, 0) << differing.err;
-    const json differences = json::parse(differing.out).at("differences");
-    ASSERT_EQ(differences.size(), 1u) << command;
-    EXPECT_EQ(differences[0].at("field"), "generation.max_new_tokens");
-    EXPECT_EQ(differences[0].at("here"), 13);
-    EXPECT_EQ(differences[0].at("schedule"), 12);
-  }
-  spec.set_run_id("r-2");
-  write_file_atomically(folder / "spec.json", wire::to_json(spec));
-  const CommandResult another = run("verify", words);
-  EXPECT_EQ(another.code, 3);
-  EXPECT_THAT(another.err, Names("r-1", "r-2"));
-}
-
-TEST(AblateCommand, ADirectoryThatIsNoRunIsRefusedBeforeAnythingIsScored) {
-  const CommandResult result = run("ablate", {"--run", fresh_directory()});
-  EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.err, Names("spec.json"));
 }
 
 TEST(LogitsCommand, WritesANumpyArray) {
