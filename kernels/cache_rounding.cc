@@ -15,9 +15,6 @@
 namespace allot::kernels {
 namespace {
 
-constexpr RowPlace kRoundingPlace{
-    .suffix = "", .memory = "the operation's data", .most_rows = kNoLimit, .most_width = kNoLimit};
-
 float largest_of(std::span<const float> row) {
   float largest = 0;
   for (const float x : row) largest = larger_magnitude(largest, x);
@@ -71,7 +68,7 @@ void round_to_planes(std::span<float> row, CacheFormat format) {
 }
 
 void check(const RoundCacheParams& p) {
-  const RowCheck check("round_cache", kRoundingPlace);
+  const RowCheck check("round_cache", kHostPlace);
   check.rows("tokens", p.tokens);
   check.size("num_kv_heads", p.num_kv_heads, 1);
   check.size("head_dim", p.head_dim, 1);

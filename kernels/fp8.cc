@@ -7,9 +7,6 @@
 namespace allot::kernels {
 namespace {
 
-constexpr RowPlace kFp8Place{
-    .suffix = "", .memory = "the operation's data", .most_rows = kNoLimit, .most_width = kNoLimit};
-
 // NaN where an element is, which std::max would drop.
 float largest_magnitude(const QuantizeRowsParams& p, int64_t row) {
   float largest = 0;
@@ -24,7 +21,7 @@ float largest_magnitude(const QuantizeRowsParams& p, int64_t row) {
 }  // namespace
 
 void quantize_rows(const QuantizeRowsParams& p, int num_threads) {
-  check_fields(p, kFp8Place);
+  check_fields(p, kHostPlace);
   ThreadPool::of_this_thread().for_each(p.rows, num_threads, [&](int64_t row) {
     const Fp8Scale scale = fp8_scale(largest_magnitude(p, row));
     p.scales[row] = scale.scale;

@@ -1,15 +1,12 @@
 #include "kernels/product.h"
 
-#include <spdlog/fmt/fmt.h>
-
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
-#include "base/error.h"
 #include "base/round_up.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/launch.h"
+#include "kernels/row_checks.h"
 #include "kernels/thread_pool.h"
 
 namespace allot::kernels {
@@ -20,22 +17,12 @@ using cpu::kLanes;
 // Columns that are worth a thread of their own.
 constexpr int64_t kPartColumns = 256;
 
-void check_size(const char* operation, const char* field, int64_t value, int64_t least) {
-  if (value < least)
-    throw InvalidArgument(fmt::format("{}: {} is {}; expected at least {}", operation, field, value, least));
-}
-
-void check_pointer(const char* operation, const char* field, const void* pointer) {
-  if (pointer == nullptr)
-    throw InvalidArgument(
-        fmt::format("{}: {} is null; it must point to the operation's data", operation, field));
-}
-
-void check_matrix(const char* operation, int64_t columns, int64_t width, DType dtype) {
-  check_size(operation, "columns", columns, 1);
-  check_size(operation, "width", width, 1);
-  if (dtype == DType::kFloat16)
-    throw InvalidArgument(fmt::format("{}: dtype is float16; expected float32 or bfloat16", operation));
+RowCheck check_matrix(const char* operation, int64_t columns, int64_t width, DType dtype) {
+  const RowCheck check(operation, kHostPlace);
+  check.size("columns", columns, 1);
+  check.size("width", width, 1);
+  if (dtype == DType::kFloat16) check.refuse("dtype is float16; expected float32 or bfloat16");
+  return check;
 }
 
 template <class T>
@@ -74,9 +61,7 @@ int64_t packed_matrix_bytes(int64_t columns, int64_t width, DType dtype) {
 
 void pack_matrix(const void* matrix, int64_t columns, int64_t width, DType dtype, void* packed,
                  int num_threads) {
-  check_matrix("pack_matrix", columns, width, dtype);
-  check_pointer("pack_matrix", "matrix", matrix);
-  check_pointer("pack_matrix", "packed", packed);
+  check_matrix("pack_matrix", columns, width, dtype).pointers({{"matrix", matrix}, {"packed", packed}});
   if (dtype == DType::kFloat32) {
     pack<float>(matrix, columns, width, packed, num_threads);
   } else {
@@ -87,12 +72,10 @@ void pack_matrix(const void* matrix, int64_t columns, int64_t width, DType dtype
 namespace cpu {
 
 void multiply(const ProductParams& p, int num_threads, Isa isa) {
-  check_size("multiply", "rows", p.rows, 0);
-  check_matrix("multiply", p.columns, p.width, p.dtype);
+  const RowCheck check = check_matrix("multiply", p.columns, p.width, p.dtype);
+  check.rows("rows", p.rows);
   if (p.rows == 0) return;
-  check_pointer("multiply", "input", p.input);
-  check_pointer("multiply", "matrix", p.matrix);
-  check_pointer("multiply", "out", p.out);
+  check.pointers({{"input", p.input}, {"matrix", p.matrix}, {"out", p.out}});
   const auto kernel = kernels_of(isa).multiply;
   const int64_t parts = std::clamp<int64_t>(p.columns / kPartColumns, 1, std::max(num_threads, 1));
   const int64_t columns = round_up((p.columns + parts - 1) / parts, int64_t{kLanes});

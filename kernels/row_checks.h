@@ -24,6 +24,9 @@ struct RowPlace {
   int64_t most_width;  // of activate_and_multiply
 };
 inline constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+// Of operations on the CPU.
+inline constexpr RowPlace kHostPlace{
+    .suffix = "", .memory = "the operation's data", .most_rows = kNoLimit, .most_width = kNoLimit};
 
 // Checks fields of one operation. All functions throw InvalidArgument naming operation, field, value and
 // what was expected.

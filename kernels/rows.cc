@@ -11,9 +11,6 @@
 namespace allot::kernels {
 namespace {
 
-constexpr RowPlace kCpu{
-    .suffix = "", .memory = "the operation's data", .most_rows = kNoLimit, .most_width = kNoLimit};
-
 // Runs body(begin, end) over parts of [0, rows). A part moves at least kPartBytes, below which waking a
 // thread costs more than it saves.
 template <class Body>
@@ -34,7 +31,7 @@ void check_slot(const RowCheck& check, const Params& p, int64_t token, int64_t l
 }
 
 void check(const RotaryParams& p) {
-  const RowCheck check = check_fields(p, kCpu);
+  const RowCheck check = check_fields(p, kHostPlace);
   if (p.planes.high != nullptr || p.planes.query != nullptr)
     check.refuse("planes are set, and keys and queries are split on CUDA only; use store_split_keys");
   for (int64_t token = 0; token < p.tokens; ++token) {
@@ -47,13 +44,13 @@ void check(const RotaryParams& p) {
 }
 
 void check(const ValueNormsParams& p) {
-  const RowCheck check = check_fields(p, kCpu);
+  const RowCheck check = check_fields(p, kHostPlace);
   for (int64_t token = 0; token < p.tokens; ++token)
     check_slot(check, p, token, std::numeric_limits<int64_t>::min());
 }
 
 void check(const EmbeddingParams& p) {
-  const RowCheck check = check_fields(p, kCpu);
+  const RowCheck check = check_fields(p, kHostPlace);
   for (int64_t token = 0; token < p.tokens; ++token) {
     if (p.ids[token] < 0 || p.ids[token] >= p.vocab_size) {
       check.refuse("token {} has id {}; the table has ids 0 to {}", token, p.ids[token], p.vocab_size - 1);
@@ -66,7 +63,7 @@ void check(const EmbeddingParams& p) {
 namespace cpu {
 
 void rms_norm(const RmsNormParams& p, int num_threads, Isa isa) {
-  check_fields(p, kCpu);
+  check_fields(p, kHostPlace);
   const auto kernel = kernels_of(isa).rms_norm;
   const int64_t streams = p.residual == nullptr ? 2 : 4;
   for_parts(p.rows, streams * p.width * size_of(p.dtype), num_threads,
@@ -88,14 +85,14 @@ void store_value_norms(const ValueNormsParams& p, int num_threads, Isa isa) {
 }
 
 void activate_and_multiply(const ActivateAndMultiplyParams& p, int num_threads, Isa isa) {
-  check_fields(p, kCpu);
+  check_fields(p, kHostPlace);
   const auto kernel = kernels_of(isa).activate_and_multiply;
   for_parts(p.rows, 3 * int64_t{p.width} * size_of(p.dtype), num_threads,
             [&](int64_t begin, int64_t end) { kernel(p, begin, end); });
 }
 
 void row_divergence(const DivergenceParams& p, int num_threads, Isa isa) {
-  check_fields(p, kCpu);
+  check_fields(p, kHostPlace);
   const auto kernel = kernels_of(isa).row_divergence;
   for_parts(p.rows, 2 * int64_t{p.vocab_size} * size_of(p.dtype), num_threads,
             [&](int64_t begin, int64_t end) { kernel(p, begin, end); });

@@ -11,9 +11,6 @@
 namespace allot::kernels {
 namespace {
 
-constexpr RowPlace kHost{
-    .suffix = "", .memory = "the operation's data", .most_rows = kNoLimit, .most_width = kNoLimit};
-
 std::vector<float> floats(const void* data, DType dtype, int64_t first, int32_t count) {
   std::vector<float> x(static_cast<size_t>(count));
   for (int32_t i = 0; i < count; ++i) x[i] = element(data, dtype, first + i);
@@ -44,11 +41,11 @@ float split(std::span<float> x, int8_t* high, int8_t* low) {
 }  // namespace
 
 void store_split_keys(const StoreSplitKeysParams& p) {
-  check_fields(p, kHost);
+  check_fields(p, kHostPlace);
   const int64_t slots = p.num_pages * p.page_size;
   for (int64_t token = 0; token < p.tokens; ++token) {
     if (p.slots[token] >= slots) {
-      RowCheck("store_split_keys", kHost)
+      RowCheck("store_split_keys", kHostPlace)
           .refuse("token {} has cache slot {}; the {} pages of {} tokens have slots 0 to {}", token,
                   p.slots[token], p.num_pages, p.page_size, slots - 1);
     }
@@ -68,7 +65,7 @@ void store_split_keys(const StoreSplitKeysParams& p) {
 }
 
 void split_queries(const SplitQueriesParams& p) {
-  check_fields(p, kHost);
+  check_fields(p, kHostPlace);
   for (int64_t token = 0; token < p.tokens; ++token) {
     for (int32_t head = 0; head < p.num_q_heads; ++head) {
       std::vector<float> x =

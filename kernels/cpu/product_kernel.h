@@ -26,10 +26,6 @@ struct RowCount {
   static constexpr int value = kRows;
 };
 
-ALLOT_INLINE int64_t round_up_to_lanes(int64_t columns) {
-  return (columns + kLanes - 1) / kLanes * kLanes;
-}
-
 // A part of a panel as floats: itself, or a widened copy.
 template <class V>
 ALLOT_INLINE const float* widen_panel(const float* panel, int64_t, float*) {
@@ -75,7 +71,7 @@ ALLOT_INLINE int64_t multiply_panels(const ProductParams& p, const float* rows, 
                                      int64_t end) {
   constexpr int64_t kColumns = int64_t{kPanels} * kLanes;
   const T* const matrix = static_cast<const T*>(p.matrix);
-  for (; begin + kColumns <= round_up_to_lanes(end); begin += kColumns) {
+  for (; begin + kColumns - kLanes < end; begin += kColumns) {  // the last panel may have fewer columns
     typename V::F sums[kRows][kPanels];
     for (auto& of_row : sums) {
       for (auto& sum : of_row) sum = V::zero();

@@ -46,6 +46,14 @@ void Elements::set(int64_t index, float value) {
   }
 }
 
+Elements random_elements(DType dtype, int64_t count, uint32_t seed, float deviation) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, deviation);
+  Elements elements(dtype, count, 0);
+  for (int64_t i = 0; i < count; ++i) elements.set(i, normal(random));
+  return elements;
+}
+
 Launch::Launch(const LaunchSpec& spec) : spec_(spec) {
   int32_t longest = 0;
   query_starts_.push_back(0);

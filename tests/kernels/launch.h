@@ -55,6 +55,9 @@ class Elements {
   std::vector<unsigned char> bytes_;
 };
 
+// Normally distributed around 0.
+Elements random_elements(DType dtype, int64_t count, uint32_t seed, float deviation = 1);
+
 // Owns the memory of a launch. Slots beyond each length, pages of no sequence and the query's stride gap hold
 // NaN; guard elements lie before and after the output.
 class Launch {

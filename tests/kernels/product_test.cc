@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -21,14 +20,7 @@ namespace {
 
 using testing::Elements;
 using testing::for_every_kind;
-
-Elements random_elements(DType dtype, int64_t count, int seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  Elements elements(dtype, count, 0);
-  for (int64_t i = 0; i < count; ++i) elements.set(i, normal(random));
-  return elements;
-}
+using testing::random_elements;
 
 // Everything of a product; a guard element lies behind the results.
 struct Case {

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 
 #include "base/error.h"
 #include "kernels/cpu/launch.h"
@@ -18,6 +17,7 @@ namespace {
 
 using testing::Elements;
 using testing::for_every_kind;
+using testing::random_elements;
 
 constexpr float kGuard = 77.0f;
 constexpr int32_t kWidths[] = {1, 8, 15, 16, 31, 256, 683};
@@ -25,14 +25,6 @@ constexpr int32_t kWidths[] = {1, 8, 15, 16, 31, 256, 683};
 // A result rounded once to its dtype is within half a unit in the last place; float32 sums add a few more.
 double tolerance(DType dtype, double expected) {
   return (dtype == DType::kFloat32 ? 2e-6 : 0.0040) * (std::abs(expected) + 1e-3);
-}
-
-Elements random_elements(DType dtype, int64_t count, uint32_t seed, float deviation = 1) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, deviation);
-  Elements elements(dtype, count, 0);
-  for (int64_t i = 0; i < count; ++i) elements.set(i, normal(random));
-  return elements;
 }
 
 TEST(RmsNorm, FollowsItsFormulaWithAndWithoutAResidualStream) {

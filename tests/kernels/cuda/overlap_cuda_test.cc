@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <random>
 #include <vector>
 
 #include "cuda_launch.h"
@@ -18,20 +17,13 @@ using testing::CudaTest;
 using testing::Elements;
 using testing::gpu_limits;
 using testing::GuardedArray;
+using testing::random_elements;
 using testing::require;
 
 constexpr DType kType = DType::kBFloat16;
 constexpr int32_t kHeads = 8, kKvHeads = 2, kHeadDim = 128, kPageSize = 16, kPages = 40;
 constexpr int64_t kBatch = 3;
 constexpr int32_t kWidth = 1 << 22;
-
-Elements normal_elements(int64_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  Elements elements(kType, count, 0);
-  for (int64_t i = 0; i < count; ++i) elements.set(i, normal(random));
-  return elements;
-}
 
 class Upload {
  public:
@@ -59,10 +51,11 @@ class Upload {
 TEST_F(CudaTest, AttentionWaitsForSlowKernelsThatWriteItsQueriesLengthsAndBudgets) {
   cudaStream_t stream = nullptr;
   require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
-  const Upload row(normal_elements(kWidth, 1), stream), ones(Elements(kType, kWidth, 1), stream);
+  const Upload row(random_elements(kType, kWidth, 1), stream), ones(Elements(kType, kWidth, 1), stream);
   Upload normed(Elements(kType, kWidth, NAN), stream);
   const int64_t cache = int64_t{kBatch} * kPages * kKvHeads * kPageSize * kHeadDim;
-  const Upload keys(normal_elements(cache, 2), stream), values(normal_elements(cache, 3), stream);
+  const Upload keys(random_elements(kType, cache, 2), stream),
+      values(random_elements(kType, cache, 3), stream);
   std::vector<int32_t> pages;
   for (int32_t i = 0; i < kBatch * kPages; ++i) pages.push_back(i);
   const Upload page_table(pages, stream);

@@ -1,4 +1,4 @@
-// What the tests of the row operations on a GPU share: random arrays, tolerances, and arrays between guards.
+// What the tests of the row operations on a GPU share: tolerances, and arrays between guards.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -23,14 +22,6 @@ inline constexpr float kOld = 77.0f;  // what an output holds before
 inline double tolerance(DType dtype, double expected, double terms = 0) {
   const double unit = dtype == DType::kFloat32 ? 1e-6 : dtype == DType::kBFloat16 ? 0.0040 : 0.0005;
   return unit * std::abs(expected) + 2e-6 * (std::abs(expected) + terms) + 1e-7;
-}
-
-inline Elements random_elements(DType dtype, int64_t count, uint32_t seed, float deviation = 1) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, deviation);
-  Elements elements(dtype, count, 0);
-  for (int64_t i = 0; i < count; ++i) elements.set(i, normal(random));
-  return elements;
 }
 
 // Arrays of one test on the device, between guards, on a stream of their own.

@@ -8,7 +8,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -21,6 +20,7 @@ namespace allot::kernels {
 namespace {
 
 using testing::Elements;
+using testing::random_elements;
 
 constexpr int32_t kCachePage = 32;
 constexpr int64_t kCachePages = 4;
@@ -36,14 +36,6 @@ struct SplitCache {
   std::vector<int8_t> low;
   friend bool operator==(const SplitCache&, const SplitCache&) = default;
 };
-
-Elements normal_elements(DType dtype, int64_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  Elements elements(dtype, count, 0);
-  for (int64_t i = 0; i < count; ++i) elements.set(i, normal(random));
-  return elements;
-}
 
 // Runs a kernel of one argument pack, blocks one after the other.
 template <class Body>
@@ -77,8 +69,8 @@ void expect_planes_of_rotated_keys(DType dtype) {
   const std::vector<int32_t> positions = {3, 0, 7, 9, 10, 1, 8};
   const auto tokens = static_cast<int64_t>(slots.size());
   const int64_t stride = (kQueryHeads + 2 * kKvHeads) * kHeadDim;
-  const Elements qkv = normal_elements(dtype, tokens * stride, 31);
-  Elements plain_qkv = qkv, split_qkv = qkv, norm = normal_elements(dtype, kHeadDim, 33);
+  const Elements qkv = random_elements(dtype, tokens * stride, 31);
+  Elements plain_qkv = qkv, split_qkv = qkv, norm = random_elements(dtype, kHeadDim, 33);
   const int64_t cache = kCachePages * kKvHeads * kCachePage * kHeadDim;
   Elements keys(dtype, cache, 77), plain_values(dtype, cache, 77), split_values(dtype, cache, 77);
   std::vector<float> cos, sin;
@@ -167,7 +159,7 @@ void expect_restored_keys(DType dtype, bool with_low) {
   SCOPED_TRACE(std::string(name(dtype)) + ", head_dim " + std::to_string(kHeadDim));
   constexpr int32_t kKvHeads = 3;
   const int64_t vectors = kCachePages * kKvHeads * kCachePage;
-  Elements keys = normal_elements(dtype, vectors * kHeadDim, 41);
+  Elements keys = random_elements(dtype, vectors * kHeadDim, 41);
   for (int64_t v = 0; v < vectors; ++v) keys.set(v * kHeadDim + 5, 40.0f + static_cast<float>(v % 3));
   SplitCache cache(kKvHeads, kHeadDim);
   std::vector<int64_t> slots;
