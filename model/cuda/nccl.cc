@@ -5,6 +5,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ void load(void* handle, const char* name, Function* function) {
 
 void* open_library() {
   constexpr const char* kName = "libnccl.so.2";
+  // Connections are made when the communicators are. By default the first sum of a kind makes those that it
+  // needs, which fails within the capture of a graph (NCCL 2.22 and newer; NVIDIA/nccl issue 1471).
+  (void)::setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
   // First the library that LibTorch was built with, which it may need in this process anyway.
   std::string reason;
   try {

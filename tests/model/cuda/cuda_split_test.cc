@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,9 +62,14 @@ std::vector<int32_t> tiny_prompt(uint32_t seed, size_t length) {
 }
 constexpr size_t kTinyLayers = 8;
 
+std::vector<int> first_devices(int count) {
+  std::vector<int> devices(static_cast<size_t>(count));
+  std::iota(devices.begin(), devices.end(), 0);
+  return devices;
+}
+
 TEST_P(CudaSplit, SumsAndGathersOverTheDevices) {
-  std::vector<int> devices(static_cast<size_t>(GetParam()));
-  for (size_t i = 0; i < devices.size(); ++i) devices[i] = static_cast<int>(i);
+  const std::vector<int> devices = first_devices(GetParam());
   cuda::NcclGroup group(devices);
   RankThreads threads(GetParam());
   constexpr int64_t kCount = 8192;
@@ -95,6 +101,46 @@ TEST_P(CudaSplit, SumsAndGathersOverTheDevices) {
     EXPECT_EQ(sums[rank], std::vector<float>(kCount, total));
     for (size_t i = 0; i < all[rank].size(); ++i) ASSERT_EQ(all[rank][i], static_cast<float>(i / kCount + 1));
   }
+}
+
+// As where a cache is filled at random: no prompt's pass comes before the graph of a decode step.
+TEST_P(CudaSplit, TheFirstCollectivesMayBeWithinACapture) {
+  const std::vector<int> devices = first_devices(GetParam());
+  cuda::NcclGroup group(devices);
+  RankThreads threads(GetParam());
+  constexpr int64_t kCount = 4096;
+  std::vector<std::vector<float>> sums(devices.size());
+  threads.run(
+      [&](int32_t rank) {
+        cuda::check(cudaSetDevice(rank), "cudaSetDevice");
+        const cuda::Stream stream;
+        const std::vector<float> own(kCount, static_cast<float>(rank + 1));
+        const cuda::DeviceBuffer data(kCount * 4), gathered(GetParam() * kCount * 4);
+        cuda::check(
+            cudaMemcpyAsync(data.data(), own.data(), kCount * 4, cudaMemcpyHostToDevice, stream.get()),
+            "copy");
+        stream.synchronize();
+        cudaGraph_t graph = nullptr;
+        cuda::check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal),
+                    "begin a capture");
+        group.of_rank(rank).sum(data.data(), kCount, kernels::DType::kFloat32, stream.get());
+        group.of_rank(rank).gather(data.data(), gathered.data(), kCount * 4, stream.get());
+        cuda::check(cudaStreamEndCapture(stream.get(), &graph), "end a capture");
+        cudaGraphExec_t executable = nullptr;
+        cuda::check(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+        cuda::check(cudaGraphLaunch(executable, stream.get()), "launch");
+        sums[rank].resize(kCount * static_cast<size_t>(GetParam()));
+        cuda::check(cudaMemcpyAsync(sums[rank].data(), gathered.data(), gathered.size(),
+                                    cudaMemcpyDeviceToHost, stream.get()),
+                    "copy");
+        stream.synchronize();
+        cuda::check(cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
+        cuda::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+      },
+      [&] { group.abort(); });
+  const auto total = static_cast<float>(GetParam() * (GetParam() + 1) / 2);
+  for (const std::vector<float>& of_rank : sums)
+    EXPECT_EQ(of_rank, std::vector<float>(kCount * static_cast<size_t>(GetParam()), total));
 }
 
 // Both round sums at other places than one device does, so the distance to exact logits is the measure.
