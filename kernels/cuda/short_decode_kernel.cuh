@@ -252,6 +252,13 @@ class ShortDecoder {
     const ValueRow row = value_row(of_heads, min(own, args_.group - 1));
     const TargetsOfHeads targets(args_, row, own < args_.group, lanes, lane_,
                                  reinterpret_cast<double*>(selection_shared_), entries_);
+    // The value rows of all of them are under way before the first is waited for.
+    if (own < args_.group && lane_ % lanes < row.budget && isfinite(targets.total())) {
+      const char* const value = static_cast<const char*>(args_.p.value_pages) +
+                                int64_t{entries_[lane_].row} * kHeadDim * int64_t{sizeof(T)};
+#pragma unroll
+      for (int i = 0; i < kHeadDim * static_cast<int>(sizeof(T)); i += 128) prefetch(value + i);
+    }
     const int32_t last = min(args_.group, first + 32 / lanes);
 #pragma unroll 1
     for (int32_t of_group = first; of_group < last; ++of_group) {
