@@ -59,6 +59,12 @@ struct Case {
   std::vector<unsigned char> packed;
 };
 
+std::vector<float> numbers(const Elements& elements) {
+  std::vector<float> all(static_cast<size_t>(elements.count()));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = elements.get(static_cast<int64_t>(i));
+  return all;
+}
+
 TEST(Product, IsSummedInAscendingOrderAndRoundedOnce) {
   for_every_kind([](cpu::Isa isa, DType dtype) {
     // Lone rows, tiles, blocks and parts of the width, whole and cut.
@@ -70,13 +76,13 @@ TEST(Product, IsSummedInAscendingOrderAndRoundedOnce) {
           Case given(dtype, rows, width, columns);
           const bool with_bias = rows % 2 == 1;
           const Elements out = given.multiplied(isa, with_bias);
+          const std::vector<float> input = numbers(given.input), matrix = numbers(given.matrix);
           for (int64_t at = 0; at < rows * columns; ++at) {
+            const float* const x = input.data() + at / columns * width;
+            const float* const y = matrix.data() + at % columns * width;
             float sum = 0;
-            for (int64_t i = 0; i < width; ++i) {
-              const float x = given.input.get(at / columns * width + i);
-              const float y = given.matrix.get(at % columns * width + i);
-              sum = isa == cpu::Isa::kPortable ? sum + x * y : std::fma(x, y, sum);
-            }
+            for (int64_t i = 0; i < width; ++i)
+              sum = isa == cpu::Isa::kPortable ? sum + x[i] * y[i] : std::fma(x[i], y[i], sum);
             if (with_bias) sum += given.bias.get(at % columns);
             if (dtype == DType::kBFloat16) sum = float_from_bfloat16(bfloat16_from_float(sum));
             ASSERT_EQ(out.get(at), sum) << "row " << at / columns << ", column " << at % columns;
