@@ -12,7 +12,7 @@ import ray
 from ray.exceptions import RayError, TaskCancelledError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from allot_ray.aggregator import DRAIN_SECONDS, AggregatorEnd, AggregatorHost
+from allot_ray.aggregator import DRAIN_SECONDS, LINGER_SECONDS, AggregatorEnd, AggregatorHost
 from allot_ray.plan import AggregatorPlan, LaunchPlan, WorkerPlan
 from allot_ray.process import Ending
 from allot_ray.worker import WorkerEnd, run_worker
@@ -100,8 +100,9 @@ class Crew:
         elif end.ending is Ending.FAILED:
             self._failed(place, f"status {end.code} on node {end.node}")
         else:
-            # Drained, since its node is to go: no failure. Not at once, so that the node can be marked as leaving.
-            place.not_before = time.monotonic() + self.retry_seconds
+            # Drained, since its node is to go: no failure. Not at once, so that the node can be marked as leaving. Or the run
+            # is finished, and its aggregator still waits for other workers: none is started for it in vain.
+            place.not_before = time.monotonic() + max(self.retry_seconds, LINGER_SECONDS)
 
     def _failed(self, place: Place, reason: str) -> None:
         now = time.monotonic()

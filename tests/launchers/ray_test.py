@@ -123,7 +123,7 @@ class ClusterTest(unittest.TestCase):
         command = [
             sys.executable, "-m", "allot_ray", "--address", self.cluster.address, "--allot", options.allot,
             "--run", self.run_.directory, "--config", self.run_.config, "--workers", str(workers), "--gpus-per-worker", "0",
-            "--retry-seconds", "0.5", *more,
+            "--retry-seconds", "0", *more,
         ]
         with self.output.open("w") as output, self.log.open("w") as log:
             launch = subprocess.Popen(command, stdout=output, stderr=log)
