@@ -20,6 +20,9 @@ inline constexpr int kTileRows = 6;
 // Up to so many tiles read a panel as it is stored, the whole width at once; more of them share parts of it
 // in the first cache.
 inline constexpr int64_t kWholeWidthTiles = 3;
+// Bytes by which few rows ask for a panel ahead of its use. Where one ends the next one begins, so this goes
+// on from panel to panel, and over the pages between which the processor's own prefetching pauses.
+inline constexpr int64_t kPanelBytesAhead = 2048;
 
 template <int kRows>
 struct RowCount {
@@ -38,14 +41,19 @@ ALLOT_INLINE const float* widen_panel(const uint16_t* panel, int64_t width, floa
 }
 
 // Adds the products of kRows rows and kPanels panels, `panel_stride` elements apart, over `width` elements.
-template <class V, class T, int kRows, int kPanels>
+// The panels are read from memory where kAhead.
+template <class V, class T, int kRows, int kPanels, bool kAhead>
 ALLOT_INLINE void add_products(const float* rows, const T* panels, int64_t panel_stride, int64_t width,
                                typename V::F (&sums)[kRows][kPanels]) {
   using F = typename V::F;
   for (int64_t i = 0; i < width; ++i) {
     F column[kPanels];
 #pragma GCC unroll 4
-    for (int p = 0; p < kPanels; ++p) column[p] = V::load(panels + p * panel_stride + i * kLanes);
+    for (int p = 0; p < kPanels; ++p) {
+      const T* const elements = panels + p * panel_stride + i * kLanes;
+      if constexpr (kAhead) __builtin_prefetch(elements + kPanelBytesAhead / int64_t{sizeof(T)});
+      column[p] = V::load(elements);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const F factor = V::set1(rows[i * kRows + r]);
@@ -76,7 +84,7 @@ ALLOT_INLINE int64_t multiply_panels(const ProductParams& p, const float* rows, 
     for (auto& of_row : sums) {
       for (auto& sum : of_row) sum = V::zero();
     }
-    add_products<V, T, kRows, kPanels>(rows, matrix + begin * p.width, p.width * kLanes, p.width, sums);
+    add_products<V, T, kRows, kPanels, true>(rows, matrix + begin * p.width, p.width * kLanes, p.width, sums);
     for (int r = 0; r < kRows; ++r) {
       for (int panel = 0; panel < kPanels; ++panel)
         store_result<V, T>(p, first + r, begin + panel * kLanes, sums[r][panel]);
@@ -100,7 +108,7 @@ void add_to_tile(const float* rows, const float* panel, int64_t width, float* ke
   typename V::F sums[kRows][1];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) sums[r][0] = V::load(kept + r * kLanes);
-  add_products<V, float, kRows, 1>(rows, panel, 0, width, sums);
+  add_products<V, float, kRows, 1, false>(rows, panel, 0, width, sums);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) V::store(kept + r * kLanes, sums[r][0]);
 }
