@@ -20,9 +20,9 @@ inline constexpr int kTileRows = 6;
 // Up to so many tiles read a panel as it is stored, the whole width at once; more of them share parts of it
 // in the first cache.
 inline constexpr int64_t kWholeWidthTiles = 3;
-// Bytes by which few rows ask for a panel ahead of its use. Where one ends the next one begins, so this goes
-// on from panel to panel, and over the pages between which the processor's own prefetching pauses.
-inline constexpr int64_t kPanelBytesAhead = 2048;
+// Bytes by which a lone tile asks for a panel ahead of its use. Where one ends the next one begins, so this
+// goes on from panel to panel, and over the pages between which the processor's own prefetching pauses.
+inline constexpr uintptr_t kPanelBytesAhead = 2048;
 
 template <int kRows>
 struct RowCount {
@@ -51,7 +51,9 @@ ALLOT_INLINE void add_products(const float* rows, const T* panels, int64_t panel
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
       const T* const elements = panels + p * panel_stride + i * kLanes;
-      if constexpr (kAhead) __builtin_prefetch(elements + kPanelBytesAhead / int64_t{sizeof(T)});
+      if constexpr (kAhead)  // behind the last panel it is no address of an array, which is no fault here
+        __builtin_prefetch(
+            reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(elements) + kPanelBytesAhead));
       column[p] = V::load(elements);
     }
 #pragma GCC unroll 8
@@ -74,7 +76,7 @@ ALLOT_INLINE void store_result(const ProductParams& p, int64_t row, int64_t colu
 
 // kRows rows from `first` on, kPanels panels at a time from column `begin` on, as many as there are whole.
 // Returns the first column that is left.
-template <class V, class T, int kRows, int kPanels>
+template <class V, class T, int kRows, int kPanels, bool kAhead>
 ALLOT_INLINE int64_t multiply_panels(const ProductParams& p, const float* rows, int64_t first, int64_t begin,
                                      int64_t end) {
   constexpr int64_t kColumns = int64_t{kPanels} * kLanes;
@@ -84,7 +86,8 @@ ALLOT_INLINE int64_t multiply_panels(const ProductParams& p, const float* rows, 
     for (auto& of_row : sums) {
       for (auto& sum : of_row) sum = V::zero();
     }
-    add_products<V, T, kRows, kPanels, true>(rows, matrix + begin * p.width, p.width * kLanes, p.width, sums);
+    add_products<V, T, kRows, kPanels, kAhead>(rows, matrix + begin * p.width, p.width * kLanes, p.width,
+                                               sums);
     for (int r = 0; r < kRows; ++r) {
       for (int panel = 0; panel < kPanels; ++panel)
         store_result<V, T>(p, first + r, begin + panel * kLanes, sums[r][panel]);
@@ -95,11 +98,11 @@ ALLOT_INLINE int64_t multiply_panels(const ProductParams& p, const float* rows, 
 
 // Columns [begin, end) of a tile, the whole width at once. Few rows take several panels together: a sum waits
 // for the one before it, and eight of them or more keep the processor busy.
-template <class V, class T, int kRows>
+template <class V, class T, int kRows, bool kAhead>
 void multiply_tile(const ProductParams& p, const float* rows, int64_t first, int64_t begin, int64_t end) {
   constexpr int kPanels = kRows == 1 ? 4 : kRows == 2 ? 2 : 1;
-  begin = multiply_panels<V, T, kRows, kPanels>(p, rows, first, begin, end);
-  if constexpr (kPanels > 1) multiply_panels<V, T, kRows, 1>(p, rows, first, begin, end);
+  begin = multiply_panels<V, T, kRows, kPanels, kAhead>(p, rows, first, begin, end);
+  if constexpr (kPanels > 1) multiply_panels<V, T, kRows, 1, kAhead>(p, rows, first, begin, end);
 }
 
 // Adds a part of the width to the sums [kRows][kLanes] of a tile.
@@ -159,13 +162,18 @@ void multiply_block(const ProductParams& p, int64_t first, int64_t rows, int64_t
   for_tiles([&](int64_t row, int64_t count) {
     widen_tile<V, T>(p, first + row, count, scratch.rows + row * p.width);
   });
+  if (tiles == 1) {
+    return with_rows(rows, [&](auto of_tile) {
+      multiply_tile<V, T, decltype(of_tile)::value, true>(p, scratch.rows, first, begin, end);
+    });
+  }
   if (tiles <= kWholeWidthTiles) {
-    const int64_t step = tiles == 1 ? end - begin : kLanes;
-    for (int64_t column = begin; column < end; column += step) {
+    for (int64_t column = begin; column < end; column += kLanes) {
       for_tiles([&](int64_t row, int64_t count) {
         with_rows(count, [&](auto of_tile) {
-          multiply_tile<V, T, decltype(of_tile)::value>(p, scratch.rows + row * p.width, first + row, column,
-                                                        column + step < end ? column + step : end);
+          multiply_tile<V, T, decltype(of_tile)::value, false>(p, scratch.rows + row * p.width, first + row,
+                                                               column,
+                                                               column + kLanes < end ? column + kLanes : end);
         });
       });
     }
