@@ -330,7 +330,6 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
   }();
 #pragma unroll 1
   for (int32_t low = part * size; low < end; low += Shape::kBatch) {
-    if (low > part * size) group.sync();  // before the entries are written again
     const Batch batch{entries[slot], low, min(end, low + Shape::kBatch)};
     selection.fill(batch);
     group.sync();
@@ -339,22 +338,16 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
       if (args.row_table != nullptr)
         count_new_rows(args, row, rows_of_group(args, row, q), entries[slot], batch.high - low, group);
     }
+    group.sync();
   }
-  // All threads have chosen, so the weights are not read again. Only when the row has been written: its
-  // output need not wait for a counter.
-  const auto give_up = [&] {
-    if (parts == 1) discard_weights(row.weights, row.tiles, group);
-    if (args.ready != nullptr && group.thread() == 0 &&
-        atomicAdd(&args.consumed[pair], 1) == args.group * parts - 1) {
-      args.consumed[pair] = 0;
-      args.ready[pair] = 0;
-    }
-  };
+  if (parts == 1) discard_weights(row.weights, row.tiles, group);
+  if (args.ready != nullptr && group.thread() == 0 &&
+      atomicAdd(&args.consumed[pair], 1) == args.group * parts - 1) {
+    args.consumed[pair] = 0;
+    args.ready[pair] = 0;
+  }
   // Scores are NaN for keys of a page outside the pool and for NaN in the cache.
-  if (!isfinite(total)) {
-    give_up();
-    return fill_out(NAN);
-  }
+  if (!isfinite(total)) return fill_out(NAN);
 
   const auto& sum = gather.reduce();
   if constexpr (kWarps == 1) {
@@ -366,7 +359,6 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
       uint4 packed{pack<T>(x(0), x(1)), pack<T>(x(2), x(3)), pack<T>(x(4), x(5)), pack<T>(x(6), x(7))};
       *reinterpret_cast<uint4*>(out + gather.element()) = packed;
     }
-    give_up();
   } else {
     if (gather.writes(group.lane())) {
 #pragma unroll
@@ -390,9 +382,8 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
     if (element < kSums) x = of_warps(element);
     if (parts == 1) {
       if (element < kHeadDim) out[element] = finished(x, of_warps);
-      return give_up();
+      return;
     }
-    give_up();
     float* const partial = args.partial + index * args.parts * kPartialSums<kHeadDim, kCorrected>;
     if (element < kSums) partial[part * kPartialSums<kHeadDim, kCorrected> + element] = x;
     __threadfence();
