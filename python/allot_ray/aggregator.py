@@ -17,8 +17,8 @@ import ray
 from allot_ray.plan import AggregatorPlan
 from allot_ray.process import ChildProcess, Ending
 
-# The aggregator of a finished run lingers up to 5 s for its workers and then syncs its history: after so long its end is
-# known on a busy machine, too.
+# The aggregator of a finished run lingers up to 5 s for its workers and then syncs its history. After LINGER_SECONDS its end
+# is known on a busy machine, too; one that is asked to stop has DRAIN_SECONDS.
 LINGER_SECONDS = 10.0
 DRAIN_SECONDS = 30.0
 RETRY_SECONDS = 2.0

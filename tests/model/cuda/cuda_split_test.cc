@@ -13,7 +13,9 @@
 
 #include "base/error.h"
 #include "episode/samples.h"
+#include "model/collective.h"
 #include "model/cuda/device_memory.h"
+#include "model/cuda/graph.h"
 #include "model/cuda/nccl.h"
 #include "model/engine.h"
 #include "model/fidelity.h"
@@ -62,85 +64,77 @@ std::vector<int32_t> tiny_prompt(uint32_t seed, size_t length) {
 }
 constexpr size_t kTinyLayers = 8;
 
-std::vector<int> first_devices(int count) {
-  std::vector<int> devices(static_cast<size_t>(count));
-  std::iota(devices.begin(), devices.end(), 0);
-  return devices;
-}
+// What a rank has after collectives on its number plus one, kCount times.
+struct RankNumbers {
+  std::vector<float> data, gathered;
+};
+constexpr int64_t kCount = 8192;
 
-TEST_P(CudaSplit, SumsAndGathersOverTheDevices) {
-  const std::vector<int> devices = first_devices(GetParam());
+// Calls queue(collective, stream, data, gathered) for each rank of a new group, on its device and a thread of
+// its own.
+template <class Queue>
+std::vector<RankNumbers> run_collectives(int ranks, const Queue& queue) {
+  std::vector<int> devices(static_cast<size_t>(ranks));
+  std::iota(devices.begin(), devices.end(), 0);
   cuda::NcclGroup group(devices);
-  RankThreads threads(GetParam());
-  constexpr int64_t kCount = 8192;
-  std::vector<std::vector<float>> sums(devices.size()), all(devices.size());
+  RankThreads threads(ranks);
+  std::vector<RankNumbers> all(devices.size());
   threads.run(
       [&](int32_t rank) {
         cuda::check(cudaSetDevice(rank), "cudaSetDevice");
         const cuda::Stream stream;
         const std::vector<float> own(kCount, static_cast<float>(rank + 1));
-        const cuda::DeviceBuffer data(kCount * 4), gathered(GetParam() * kCount * 4);
+        const cuda::DeviceBuffer data(kCount * 4), gathered(ranks * kCount * 4);
         cuda::check(
             cudaMemcpyAsync(data.data(), own.data(), kCount * 4, cudaMemcpyHostToDevice, stream.get()),
             "copy");
-        group.of_rank(rank).gather(data.data(), gathered.data(), kCount * 4, stream.get());
-        group.of_rank(rank).sum(data.data(), kCount, kernels::DType::kFloat32, stream.get());
-        sums[rank].resize(kCount);
-        all[rank].resize(kCount * static_cast<size_t>(GetParam()));
-        cuda::check(
-            cudaMemcpyAsync(sums[rank].data(), data.data(), kCount * 4, cudaMemcpyDeviceToHost, stream.get()),
-            "copy");
-        cuda::check(cudaMemcpyAsync(all[rank].data(), gathered.data(), gathered.size(),
-                                    cudaMemcpyDeviceToHost, stream.get()),
-                    "copy");
-        stream.synchronize();
+        queue(group.of_rank(rank), stream, data, gathered);
+        const auto download = [&](const cuda::DeviceBuffer& from) {
+          std::vector<float> to(static_cast<size_t>(from.size()) / 4);
+          cuda::check(
+              cudaMemcpyAsync(to.data(), from.data(), from.size(), cudaMemcpyDeviceToHost, stream.get()),
+              "copy");
+          stream.synchronize();
+          return to;
+        };
+        all[rank] = {.data = download(data), .gathered = download(gathered)};
       },
       [&] { group.abort(); });
-  const auto total = static_cast<float>(GetParam() * (GetParam() + 1) / 2);
-  for (int32_t rank = 0; rank < GetParam(); ++rank) {
-    EXPECT_EQ(sums[rank], std::vector<float>(kCount, total));
-    for (size_t i = 0; i < all[rank].size(); ++i) ASSERT_EQ(all[rank][i], static_cast<float>(i / kCount + 1));
+  return all;
+}
+
+std::vector<float> sum_of_ranks(int ranks, int64_t count) {
+  return std::vector<float>(static_cast<size_t>(count), static_cast<float>(ranks * (ranks + 1) / 2));
+}
+
+TEST_P(CudaSplit, SumsAndGathersOverTheDevices) {
+  const std::vector<RankNumbers> ranks =
+      run_collectives(GetParam(), [](Collective& collective, const cuda::Stream& stream,
+                                     const cuda::DeviceBuffer& data, const cuda::DeviceBuffer& gathered) {
+        collective.gather(data.data(), gathered.data(), kCount * 4, stream.get());
+        collective.sum(data.data(), kCount, kernels::DType::kFloat32, stream.get());
+      });
+  for (const RankNumbers& rank : ranks) {
+    EXPECT_EQ(rank.data, sum_of_ranks(GetParam(), kCount));
+    for (size_t i = 0; i < rank.gathered.size(); ++i)
+      ASSERT_EQ(rank.gathered[i], static_cast<float>(i / kCount + 1));
   }
 }
 
 // As where a cache is filled at random: no prompt's pass comes before the graph of a decode step.
 TEST_P(CudaSplit, TheFirstCollectivesMayBeWithinACapture) {
-  const std::vector<int> devices = first_devices(GetParam());
-  cuda::NcclGroup group(devices);
-  RankThreads threads(GetParam());
-  constexpr int64_t kCount = 4096;
-  std::vector<std::vector<float>> sums(devices.size());
-  threads.run(
-      [&](int32_t rank) {
-        cuda::check(cudaSetDevice(rank), "cudaSetDevice");
-        const cuda::Stream stream;
-        const std::vector<float> own(kCount, static_cast<float>(rank + 1));
-        const cuda::DeviceBuffer data(kCount * 4), gathered(GetParam() * kCount * 4);
-        cuda::check(
-            cudaMemcpyAsync(data.data(), own.data(), kCount * 4, cudaMemcpyHostToDevice, stream.get()),
-            "copy");
+  const std::vector<RankNumbers> ranks =
+      run_collectives(GetParam(), [](Collective& collective, const cuda::Stream& stream,
+                                     const cuda::DeviceBuffer& data, const cuda::DeviceBuffer& gathered) {
+        const cuda::Graph graph = cuda::Graph::capture(stream.get(), [&] {
+          collective.sum(data.data(), kCount, kernels::DType::kFloat32, stream.get());
+          collective.gather(data.data(), gathered.data(), kCount * 4, stream.get());
+        });
+        graph.launch(stream.get());
         stream.synchronize();
-        cudaGraph_t graph = nullptr;
-        cuda::check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal),
-                    "begin a capture");
-        group.of_rank(rank).sum(data.data(), kCount, kernels::DType::kFloat32, stream.get());
-        group.of_rank(rank).gather(data.data(), gathered.data(), kCount * 4, stream.get());
-        cuda::check(cudaStreamEndCapture(stream.get(), &graph), "end a capture");
-        cudaGraphExec_t executable = nullptr;
-        cuda::check(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
-        cuda::check(cudaGraphLaunch(executable, stream.get()), "launch");
-        sums[rank].resize(kCount * static_cast<size_t>(GetParam()));
-        cuda::check(cudaMemcpyAsync(sums[rank].data(), gathered.data(), gathered.size(),
-                                    cudaMemcpyDeviceToHost, stream.get()),
-                    "copy");
-        stream.synchronize();
-        cuda::check(cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
-        cuda::check(cudaGraphDestroy(graph), "cudaGraphDestroy");
-      },
-      [&] { group.abort(); });
-  const auto total = static_cast<float>(GetParam() * (GetParam() + 1) / 2);
-  for (const std::vector<float>& of_rank : sums)
-    EXPECT_EQ(of_rank, std::vector<float>(kCount * static_cast<size_t>(GetParam()), total));
+      });
+  for (const RankNumbers& rank : ranks)
+    EXPECT_EQ(rank.gathered, sum_of_ranks(GetParam(), GetParam() * kCount));
 }
 
 // Both round sums at other places than one device does, so the distance to exact logits is the measure.
