@@ -1,5 +1,7 @@
 // With a weight's conversion from 8 bits the arithmetic of a product of scalars would take longer than its
 // bytes from four rows on: tensor_matvec.cuh.
+#include <algorithm>
+
 #include "kernels/cuda/rows/tensor_matvec.cuh"
 #include "kernels/cuda/rows/validate_rows.h"
 #include "kernels/fp8_cuda.h"
@@ -10,7 +12,10 @@ namespace {
 
 // Measured on an H100 for products of Llama 3.1 8B, one after another and with small kernels between them.
 using Fp8FewRows = TensorShape<1, 1, 4, 4>;
+// A block would read its weights in two turns otherwise, and there are not many blocks to hide that.
+using Fp8FewRowsOfSmallProduct = TensorShape<1, 1, 2, 4>;
 using Fp8MoreRows = TensorShape<2, 2, 2, 3>;
+constexpr int32_t kSmallProduct = 8192;  // features of a small product, out and in, are fewer
 
 // Four weights of 8 bits as bfloat16, exactly.
 __device__ __forceinline__ WeightPairs widen(uint32_t weights) {
@@ -50,10 +55,12 @@ bool fp8_matvec_supports(int64_t rows, int32_t in_features) {
 void fp8_matvec_cuda(const Fp8MatvecParams& p, const DeviceLimits& limits, CudaStream stream) {
   cuda::check(p);
   if (p.rows == 0) return;
-  if (p.rows <= 8) {
-    cuda::launch_tensor_matvec<cuda::Fp8Weights, cuda::Fp8FewRows>(p, limits, stream);
-  } else {
+  if (p.rows > 8) {
     cuda::launch_tensor_matvec<cuda::Fp8Weights, cuda::Fp8MoreRows>(p, limits, stream);
+  } else if (std::max(p.out_features, p.in_features) < cuda::kSmallProduct) {
+    cuda::launch_tensor_matvec<cuda::Fp8Weights, cuda::Fp8FewRowsOfSmallProduct>(p, limits, stream);
+  } else {
+    cuda::launch_tensor_matvec<cuda::Fp8Weights, cuda::Fp8FewRows>(p, limits, stream);
   }
 }
 

@@ -92,11 +92,14 @@ __global__ void __launch_bounds__(32 * kMaxTensorWarps, Shape::kBlocks)
   };
 #pragma unroll
   for (int chunk = 0; chunk < kChunks; ++chunk) load(warp, chunk);
-  // What the first run's registers cannot hold waits in L2 for the predecessor's end: the second run.
+  // What the first run's registers cannot hold waits in L2 for the predecessor's end: the second run. A large
+  // product reads at the memory's full rate from its first blocks on, and is held up by such requests.
   constexpr int kLineElements = 128 / kBytes, kLines = kRun / kLineElements * kFeatures;
+  constexpr int64_t kLargeBytes = int64_t{64} << 20;
   const int32_t ahead = (warps + warp) * kRun + lane / kFeatures * kLineElements;
   static_assert(kLines <= 32, "a lane asks for a line at most");
-  if (lane < kLines && ahead < p.in_features)
+  if (lane < kLines && ahead < p.in_features &&
+      int64_t{p.out_features} * p.in_features * kBytes < kLargeBytes)
     prefetch(weights_of(lane % kFeatures) + int64_t{ahead} * kBytes);
 
   wait_for_predecessor();
