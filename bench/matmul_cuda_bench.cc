@@ -11,6 +11,10 @@
 // weights of a byte: the library's fastest, the time in which the input is quantised included, and
 // fp8_matvec_cuda.
 //
+// A second table has gate and up of an MLP with the activation behind them: the library's fastest algorithm
+// and activate_and_multiply_cuda against gated_product_cuda, in graphs that take at least 100 ms, since
+// products of many rows are bound by power.
+//
 //     matmul_cuda_bench [FILTER]     only lines that contain FILTER
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -28,6 +32,7 @@
 #include "bench/output.h"
 #include "kernels/bfloat16.h"
 #include "kernels/fp8_cuda.h"
+#include "kernels/gated_product_cuda.h"
 #include "kernels/matvec_cuda.h"
 #include "model/cuda/device_memory.h"
 #include "model/cuda/matmul.h"
@@ -40,24 +45,31 @@ using model::cuda::DeviceBuffer;
 using model::cuda::Matmul;
 using model::cuda::MatmulParams;
 
-constexpr int64_t kMostRows = 1024;
+constexpr int64_t kMostRows = 1536;
 constexpr int64_t kFewestRunsOfGraph = 8;
 constexpr int kWarmups = 2;
 constexpr int kTimedGraphs = 9;
+constexpr int64_t kRunsUnderLoad = 256;
 
 struct Product {
   std::string name;
   int32_t out_features, in_features;
   bool bias;
+  bool gated = false;  // gate and up of an MLP
 };
 
 std::vector<Product> products() {
   return {
-      {"Llama-3.1-8B qkv", 6144, 4096, false},       {"Llama-3.1-8B attention out", 4096, 4096, false},
-      {"Llama-3.1-8B gate_up", 28672, 4096, false},  {"Llama-3.1-8B down", 4096, 14336, false},
-      {"Llama-3.1-8B head", 128256, 4096, false},    {"Qwen2-7B qkv", 4608, 3584, true},
-      {"Qwen2-7B attention out", 3584, 3584, false}, {"Qwen2-7B gate_up", 37888, 3584, false},
-      {"Qwen2-7B down", 3584, 18944, false},         {"Qwen2-7B head", 152064, 3584, false},
+      {"Llama-3.1-8B qkv", 6144, 4096, false},
+      {"Llama-3.1-8B attention out", 4096, 4096, false},
+      {"Llama-3.1-8B gate_up", 28672, 4096, false, true},
+      {"Llama-3.1-8B down", 4096, 14336, false},
+      {"Llama-3.1-8B head", 128256, 4096, false},
+      {"Qwen2-7B qkv", 4608, 3584, true},
+      {"Qwen2-7B attention out", 3584, 3584, false},
+      {"Qwen2-7B gate_up", 37888, 3584, false, true},
+      {"Qwen2-7B down", 3584, 18944, false},
+      {"Qwen2-7B head", 152064, 3584, false},
   };
 }
 
@@ -102,6 +114,7 @@ class Bench {
     weights_ = DeviceBuffer(weights);
     inputs_ = DeviceBuffer(inputs);
     outs_ = DeviceBuffer(outs);
+    activated_ = DeviceBuffer(outs / 2);
     biases_ = DeviceBuffer(biases);
     fill(weights_, 0.02f);
     fill(inputs_, 1);
@@ -113,7 +126,47 @@ class Bench {
     check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
     fmt::print("{}, L2 cache {} MB, cuBLASLt {}, bfloat16; microseconds are medians of {} graphs\n",
                properties.name, cache / 1'000'000, cublasLtGetVersion(), kTimedGraphs);
-    fmt::print("{}", table_.head());
+  }
+
+  void print_head() const { fmt::print("{}", table_.head()); }
+  void print_gated_head() const { fmt::print("\n{}", gated_table_.head()); }
+
+  // Gate and up with their activation.
+  void compare_gated(const Product& product, int64_t rows) {
+    const std::string name = fmt::format("{} x {}", product.name, rows);
+    const int32_t width = product.out_features / 2;
+    if (name.find(filter_) == std::string::npos ||
+        !kernels::gated_product_supports(width, product.in_features, kernels::DType::kBFloat16, limits_))
+      return;
+    const MatmulParams p{.rows = rows,
+                         .out_features = product.out_features,
+                         .in_features = product.in_features,
+                         .dtype = kernels::DType::kBFloat16,
+                         .input = inputs_.data(),
+                         .weight = weights_.data(),
+                         .out = outs_.data(),
+                         .out_stride = product.out_features,
+                         .activated = activated_.data()};
+    tuned_.tune(p, timer_.stream());
+    const WarmTimes library = time(
+        p, product, [&](const MatmulParams& turn) { tuned_.run(turn, timer_.stream()); }, kRunsUnderLoad);
+    const WarmTimes own = time(
+        p, product,
+        [&](const MatmulParams& turn) {
+          kernels::gated_product_cuda({.rows = turn.rows,
+                                       .width = width,
+                                       .in_features = turn.in_features,
+                                       .dtype = turn.dtype,
+                                       .input = turn.input,
+                                       .weight = turn.weight,
+                                       .out = turn.activated},
+                                      limits_, timer_.stream());
+        },
+        kRunsUnderLoad);
+    const double operations = static_cast<double>(weight_bytes(product)) * static_cast<double>(rows);
+    fmt::print("{}", gated_table_.line({name, library.median, range(library), own.median, range(own),
+                                        library.median / own.median, operations / own.median / 1e6}));
+    std::fflush(stdout);
   }
 
   void compare(const Product& product, int64_t rows) {
@@ -227,9 +280,10 @@ class Bench {
 
   // run(params) queues a product on the timer's stream.
   template <class Run>
-  WarmTimes time(MatmulParams p, const Product& product, const Run& run) {
+  WarmTimes time(MatmulParams p, const Product& product, const Run& run,
+                 int64_t fewest_runs = kFewestRunsOfGraph) {
     const int64_t copies = copies_of(product);
-    const int64_t runs = std::max(copies, kFewestRunsOfGraph);
+    const int64_t runs = std::max(copies, fewest_runs);
     return timer_.time_in_graph("products", runs, [&](int64_t turn) {
       p.weight = weights_.data() + turn % copies * weight_bytes(product);
       run(p);
@@ -253,9 +307,16 @@ class Bench {
                       {"matvec us", 10, 2},
                       {"least..most", 18},
                       {"GB/s", 9}}};
+  const Table gated_table_{{{"gate and up, activated x rows", -32},
+                            {"library us", 10, 2},
+                            {"least..most", 18},
+                            {"gated us", 10, 2},
+                            {"least..most", 18},
+                            {"ratio", 7, 3},
+                            {"TFLOP/s", 9, 1}}};
   std::string filter_;
   int64_t copies_bytes_ = 0;
-  DeviceBuffer weights_, inputs_, outs_, biases_;
+  DeviceBuffer weights_, inputs_, outs_, activated_, biases_;
   DeviceBuffer weights8_, scales_;
   StreamTimer timer_{kWarmups, kTimedGraphs};
   kernels::DeviceLimits limits_;
@@ -266,11 +327,19 @@ class Bench {
 
 void run(const std::string& filter) {
   Bench bench(filter);
+  bench.print_head();
   for (const Product& product : products()) {
     for (const int64_t rows : {int64_t{1}, int64_t{2}, int64_t{4}, int64_t{6}, int64_t{16}, int64_t{64},
-                               int64_t{256}, int64_t{512}, int64_t{640}, kMostRows}) {
+                               int64_t{256}, int64_t{512}, int64_t{640}, int64_t{1024}, kMostRows}) {
       bench.compare(product, rows);
     }
+  }
+  bench.print_gated_head();
+  for (const Product& product : products()) {
+    if (!product.gated) continue;
+    for (const int64_t rows :
+         {int64_t{64}, int64_t{128}, int64_t{256}, int64_t{512}, int64_t{1024}, kMostRows})
+      bench.compare_gated(product, rows);
   }
 }
 

@@ -221,7 +221,7 @@ void CudaDecoder::normalise_rows(const DeviceBuffer& weight, int64_t rows, int32
                          device_, stream);
 }
 
-MatmulParams CudaDecoder::product(LayerProduct which, int32_t layer, int64_t rows) const {
+MatmulParams CudaDecoder::product(LayerProduct which, int32_t layer, int64_t rows) {
   const DeviceLayerWeights& weights = weights_.layers[layer];
   const auto params = [&](const ProductWeights& weight, const DeviceBuffer* bias, int32_t out_features,
                           int32_t in_features, const DeviceBuffer& input, const DeviceBuffer& out) {
@@ -243,18 +243,31 @@ MatmulParams CudaDecoder::product(LayerProduct which, int32_t layer, int64_t row
     case LayerProduct::kAttentionOutput:
       return params(weights.attention_output, &weights.attention_output_bias, hidden, q_width_, attended_,
                     hidden_);
-    case LayerProduct::kGateUp:
-      return params(weights.gate_up, &weights.gate_up_bias, 2 * intermediate, hidden, hidden_, gate_up_);
+    case LayerProduct::kGateUp: {
+      MatmulParams gate_up =
+          params(weights.gate_up, &weights.gate_up_bias, 2 * intermediate, hidden, hidden_, gate_up_);
+      gate_up.activation = config_.activation;
+      if (input_of_down(layer, rows).elements == nullptr) gate_up.activated = activated_.data();
+      return gate_up;
+    }
     case LayerProduct::kDown:
       break;
   }
   return params(weights.down, &weights.down_bias, hidden, intermediate, activated_, hidden_);
 }
 
+kernels::QuantizedRows CudaDecoder::input_of_down(int32_t layer, int64_t rows) {
+  if (int8_inputs() || config_.sub_norms) return {};
+  return matmul_.quantized_input(product(LayerProduct::kDown, layer, rows));
+}
+
 CudaDecoder::Fed CudaDecoder::fed(LayerProduct which, int32_t layer, int64_t rows) {
   Fed fed{.product = product(which, layer, rows), .input = {}};
-  const bool by_sub_norm = which == LayerProduct::kDown && config_.sub_norms;
-  if (!int8_inputs() && !by_sub_norm) fed.input = matmul_.quantized_input(fed.product);
+  if (which == LayerProduct::kDown) {
+    fed.input = input_of_down(layer, rows);
+  } else if (!int8_inputs()) {
+    fed.input = matmul_.quantized_input(fed.product);
+  }
   fed.product.quantized = fed.input.elements != nullptr;
   return fed;
 }
@@ -279,8 +292,9 @@ void CudaDecoder::sum_over_ranks(int64_t rows, cudaStream_t stream) {
 }
 
 void CudaDecoder::tune(int64_t rows, cudaStream_t stream) {
+  // What becomes of gate and up depends on what was chosen for `down`.
   for (const LayerProduct which :
-       {LayerProduct::kQkv, LayerProduct::kAttentionOutput, LayerProduct::kGateUp, LayerProduct::kDown}) {
+       {LayerProduct::kQkv, LayerProduct::kAttentionOutput, LayerProduct::kDown, LayerProduct::kGateUp}) {
     matmul_.tune(product(which, 0, rows), stream);
   }
   if (vocabulary_.count > 0) {
@@ -462,17 +476,15 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
              .quantized = gate_up.input},
             stream);
   matmul_.run(gate_up.product, stream);
-  const kernels::ActivateAndMultiplyParams activation{.rows = rows,
-                                                      .width = config_.intermediate_size,
-                                                      .dtype = dtype_,
-                                                      .activation = config_.activation,
-                                                      .gate_up = gate_up_.data(),
-                                                      .out = activated_.data()};
   const Fed down = fed(LayerProduct::kDown, layer, rows);
   if (down.input.elements != nullptr) {
-    kernels::activate_and_multiply_quantized_cuda(activation, down.input, device_, stream);
-  } else {
-    kernels::activate_and_multiply_cuda(activation, device_, stream);
+    kernels::activate_and_multiply_quantized_cuda({.rows = rows,
+                                                   .width = config_.intermediate_size,
+                                                   .dtype = dtype_,
+                                                   .activation = config_.activation,
+                                                   .gate_up = gate_up_.data(),
+                                                   .out = activated_.data()},
+                                                  down.input, device_, stream);
   }
   if (config_.sub_norms)
     normalise_rows(weights.mlp_sub_norm, rows, config_.intermediate_size, activated_, stream);

@@ -154,7 +154,9 @@ class CudaDecoder {
   bool int8_inputs() const { return config_.ternary.has_value(); }
   // A layer's matrix products.
   enum class LayerProduct { kQkv, kAttentionOutput, kGateUp, kDown };
-  MatmulParams product(LayerProduct which, int32_t layer, int64_t rows) const;
+  // That of gate and up activates, too, unless the activation leaves 8 bits for the next one.
+  MatmulParams product(LayerProduct which, int32_t layer, int64_t rows);
+  kernels::QuantizedRows input_of_down(int32_t layer, int64_t rows);
   // The product with what becomes its input: as 8 bits, if the product takes such and what makes it can.
   struct Fed {
     MatmulParams product;

@@ -1,6 +1,5 @@
 #include "model/cuda/matmul.h"
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <spdlog/fmt/fmt.h>
 
@@ -18,7 +17,10 @@
 
 #include "base/error.h"
 #include "kernels/fp8_cuda.h"
+#include "kernels/gated_product_cuda.h"
 #include "kernels/matvec_cuda.h"
+#include "kernels/rows_cuda.h"
+#include "model/cuda/cublaslt.h"
 #include "model/cuda/device_memory.h"
 
 namespace allot::model::cuda {
@@ -26,11 +28,11 @@ namespace {
 
 using kernels::DType;
 
-constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
 constexpr int64_t kMostElements = std::numeric_limits<int32_t>::max();
-constexpr uintptr_t kAlignment = 16;
 constexpr int32_t kFp8Features = 16;  // in_features of 8-bit weights is a multiple of these
 constexpr int kMostCandidates = 32;
+// Rows from which the gated kernel is chosen without measuring: see Matmul::tune.
+constexpr int64_t kFewestGatedRows = 512;
 constexpr int kWarmups = 2;
 constexpr int kTimedGraphs = 3;
 constexpr int64_t kFewestRunsOfGraph = 5;
@@ -40,34 +42,14 @@ constexpr int64_t kCachesOfCopies = 4;
 // less. See Matmul::tune.
 constexpr float kLibraryPreferredBelow = 0.97f;
 
-// A handle of cuBLASLt or of the CUDA runtime, destroyed with its owner.
-template <auto kDestroy>
-struct Destroy {
-  template <class T>
-  void operator()(T* handle) const {
-    (void)kDestroy(handle);
-  }
-};
-template <class Handle, auto kDestroy>
-using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<kDestroy>>;
-
-using Library = Owned<cublasLtHandle_t, cublasLtDestroy>;
-using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 using TimedEvent = Owned<cudaEvent_t, cudaEventDestroy>;
 using Graph = Owned<cudaGraph_t, cudaGraphDestroy>;
 using GraphExec = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
 
-void check_library(cublasStatus_t status, std::string_view what) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw CudaError(
-      fmt::format("{}: {} ({})", what, cublasLtGetStatusString(status), cublasLtGetStatusName(status)));
-}
-
 std::string description(const MatmulParams& p) {
-  return fmt::format("the product of input [{}, {}] with {}weights [{}, {}]{}, {}, out_stride {}", p.rows,
-                     p.in_features, p.weight_scales != nullptr ? "8-bit " : "", p.out_features, p.in_features,
+  return fmt::format("the {}product of input [{}, {}] with {}weights [{}, {}]{}, {}, out_stride {}",
+                     p.activated != nullptr ? "gated " : "", p.rows, p.in_features,
+                     p.weight_scales != nullptr ? "8-bit " : "", p.out_features, p.in_features,
                      p.bias != nullptr ? " and a bias" : "", kernels::name(p.dtype), p.out_stride);
 }
 
@@ -90,87 +72,18 @@ TimedEvent make_event() {
   return TimedEvent(event);
 }
 
-template <class T>
-void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  check_library(cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof(value)),
-                "cublasLtMatmulDescSetAttribute");
-}
-
-template <class T>
-void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
-  check_library(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof(value)),
-                "cublasLtMatmulPreferenceSetAttribute");
-}
-
-Layout make_layout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t leading) {
-  cublasLtMatrixLayout_t layout = nullptr;
-  check_library(cublasLtMatrixLayoutCreate(&layout, type, static_cast<uint64_t>(rows),
-                                           static_cast<uint64_t>(columns), leading),
-                "cublasLtMatrixLayoutCreate");
-  return Layout(layout);
-}
-
-// cuBLASLt stores matrices by columns: to it, a row-major array is the transposed matrix. So `out` is a
-// matrix D of [out_features, rows], the product of the transposed weights A and of the input B, and the bias
-// runs along the rows of D.
-Operation make_operation(bool bias) {
-  cublasLtMatmulDesc_t descriptor = nullptr;
-  check_library(cublasLtMatmulDescCreate(&descriptor, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-                "cublasLtMatmulDescCreate");
-  Operation operation(descriptor);
-  set(operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
-  set(operation, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
-  if (bias) {
-    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    // The choice of algorithms depends on the alignment of this address, which is not read. It is the least
-    // alignment that is allowed, so that the choice fits every later bias.
-    set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, kAlignment);
-  }
-  return operation;
-}
-
-// Whether the library multiplies 8-bit rows with a scale for each of them.
-#if CUBLAS_VERSION >= 120900
-constexpr bool kScalesRows = true;
-void set_row_scales(const Operation& operation) {
-  for (const auto side : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
-    set(operation, side, static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F));
-  // As of the bias, only the alignment counts before a product.
-  for (const auto side : {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER})
-    set(operation, side, kAlignment);
-}
-#else
-constexpr bool kScalesRows = false;
-void set_row_scales(const Operation&) {}
-#endif
-
-Preference make_preference() {
-  cublasLtMatmulPreference_t created = nullptr;
-  check_library(cublasLtMatmulPreferenceCreate(&created), "cublasLtMatmulPreferenceCreate");
-  Preference preference(created);
-  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceBytes));
-  // One rounding and a fixed order of every sum; see Matmul.
-  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  for (const auto array :
-       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-    set(preference, array, static_cast<uint32_t>(kAlignment));
-  }
-  return preference;
-}
-
 // Products that share an algorithm.
 struct Key {
   int64_t rows, out_stride;
   int32_t out_features, in_features;
   DType dtype;
-  bool bias, fp8;
+  bool bias, fp8, gated;
   auto operator<=>(const Key&) const = default;
 };
 
 struct Matvec {};  // the kernel of few rows
-using Algorithm = std::variant<cublasLtMatmulAlgo_t, Matvec>;
+struct Gated {};   // the kernel that multiplies and activates
+using Algorithm = std::variant<cublasLtMatmulAlgo_t, Matvec, Gated>;
 
 // Where a product with 8-bit weights gets their scales.
 using Fp8Scaling = Matmul::Fp8Scaling;
@@ -242,9 +155,9 @@ void validate_matmul(const MatmulParams& p) {
   }
   (void)data_type(p.dtype);
   const auto aligned = [](std::string_view what, const void* address) {
-    if (reinterpret_cast<uintptr_t>(address) % kAlignment == 0) return;
+    if (reinterpret_cast<uintptr_t>(address) % kMatmulAlignment == 0) return;
     throw InvalidArgument(fmt::format("matmul on CUDA: {} is at {}; expected a multiple of {} bytes", what,
-                                      address, kAlignment));
+                                      address, kMatmulAlignment));
   };
   const auto given = [&](std::string_view what, const void* address) {
     if (address == nullptr) {
@@ -257,6 +170,13 @@ void validate_matmul(const MatmulParams& p) {
   given("out", p.out);
   aligned("weight_scales", p.weight_scales);
   aligned("bias", p.bias);
+  aligned("activated", p.activated);
+  if (p.activated != nullptr && (p.out_features % 2 != 0 || p.out_stride != p.out_features)) {
+    throw InvalidArgument(fmt::format(
+        "matmul on CUDA: activated is set with out_features {} and out_stride {}; expected an even number, "
+        "that of gate and up together, and no gap between rows",
+        p.out_features, p.out_stride));
+  }
   if (p.weight_scales == nullptr) return;
   if (p.dtype != DType::kBFloat16) {
     throw InvalidArgument(
@@ -287,7 +207,7 @@ struct Matmul::Impl {
     check_library(cublasLtCreate(&handle), "set up cuBLASLt");
     library.reset(handle);
     preference = make_preference();
-    workspace = DeviceBuffer(kWorkspaceBytes);
+    workspace = DeviceBuffer(kMatmulWorkspaceBytes);
     int ordinal = 0, cache = 0;
     check(cudaGetDevice(&ordinal), "cudaGetDevice");
     check(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, ordinal),
@@ -306,7 +226,8 @@ struct Matmul::Impl {
         plan.out.get(), preference.get(), count, results.data(), &found);
     std::vector<cublasLtMatmulAlgo_t> algorithms;
     for (const auto& result : std::span(results).first(static_cast<size_t>(found))) {
-      if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > size_t{kWorkspaceBytes}) continue;
+      if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > size_t{kMatmulWorkspaceBytes})
+        continue;
       algorithms.push_back(result.algo);
     }
     if (p.weight_scales != nullptr) return algorithms;
@@ -324,7 +245,8 @@ struct Matmul::Impl {
                   .in_features = p.in_features,
                   .dtype = p.dtype,
                   .bias = p.bias != nullptr,
-                  .fp8 = p.weight_scales != nullptr};
+                  .fp8 = p.weight_scales != nullptr,
+                  .gated = p.activated != nullptr};
     if (const auto found = plans.find(key); found != plans.end()) return found->second;
     return plans.emplace(key, key.fp8 ? fp8_plan(p) : plan(p)).first->second;
   }
@@ -337,7 +259,14 @@ struct Matmul::Impl {
               .out = make_layout(type, p.out_features, p.rows, p.out_stride),
               .algorithm = {}};
     plan.algorithm = of_library(plan, p, 1).front();
+    if (p.rows >= kFewestGatedRows && has_gated_kernel(p)) plan.algorithm = Gated{};
     return plan;
+  }
+
+  bool has_gated_kernel(const MatmulParams& p) const {
+    return candidates == Candidates::kAll && p.activated != nullptr && p.bias == nullptr &&
+           p.weight_scales == nullptr &&
+           kernels::gated_product_supports(p.out_features / 2, p.in_features, p.dtype, device);
   }
 
   // How the library scales a product is known by whether it then has an algorithm.
@@ -371,9 +300,35 @@ struct Matmul::Impl {
     return plan;
   }
 
-  // Returns the library's status; kernels of few rows throw where they are refused.
+  // Returns the library's status; own kernels throw where they are refused.
   cublasStatus_t queue(const Plan& plan, const Algorithm& algorithm, const MatmulParams& p,
                        const void* weight, cudaStream_t stream) const {
+    if (std::holds_alternative<Gated>(algorithm)) {
+      kernels::gated_product_cuda({.rows = p.rows,
+                                   .width = p.out_features / 2,
+                                   .in_features = p.in_features,
+                                   .dtype = p.dtype,
+                                   .activation = p.activation,
+                                   .input = p.input,
+                                   .weight = weight,
+                                   .out = p.activated},
+                                  device, stream);
+      return CUBLAS_STATUS_SUCCESS;
+    }
+    const cublasStatus_t status = queue_product(plan, algorithm, p, weight, stream);
+    if (p.activated == nullptr || status != CUBLAS_STATUS_SUCCESS) return status;
+    kernels::activate_and_multiply_cuda({.rows = p.rows,
+                                         .width = p.out_features / 2,
+                                         .dtype = p.dtype,
+                                         .activation = p.activation,
+                                         .gate_up = p.out,
+                                         .out = p.activated},
+                                        device, stream);
+    return status;
+  }
+
+  cublasStatus_t queue_product(const Plan& plan, const Algorithm& algorithm, const MatmulParams& p,
+                               const void* weight, cudaStream_t stream) const {
     if (std::holds_alternative<Matvec>(algorithm)) {
       queue_few_rows(p, weight, stream);
       return CUBLAS_STATUS_SUCCESS;
@@ -553,9 +508,16 @@ void Matmul::tune(const MatmulParams& params, cudaStream_t stream) {
     throw CudaError(fmt::format("cuBLASLt {} runs none of its algorithms for {}", cublasLtGetVersion(),
                                 description(params)));
   }
-  if (impl_->candidates == Candidates::kLibrary || !is_of_few_rows(params)) return;
-  const std::optional<float> milliseconds = impl_->time(plan, Matvec{}, params, weights, stream);
-  if (milliseconds && least >= kLibraryPreferredBelow * *milliseconds) plan.algorithm = Matvec{};
+  if (impl_->candidates == Candidates::kLibrary) return;
+  if (is_of_few_rows(params)) {
+    const std::optional<float> milliseconds = impl_->time(plan, Matvec{}, params, weights, stream);
+    if (milliseconds && least >= kLibraryPreferredBelow * *milliseconds) plan.algorithm = Matvec{};
+  } else if (impl_->has_gated_kernel(params) && params.rows >= kFewestGatedRows) {
+    plan.algorithm = Gated{};
+  } else if (impl_->has_gated_kernel(params)) {
+    const std::optional<float> milliseconds = impl_->time(plan, Gated{}, params, weights, stream);
+    if (milliseconds && *milliseconds < least) plan.algorithm = Gated{};
+  }
 }
 
 kernels::QuantizedRows Matmul::quantized_input(const MatmulParams& params) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/activation.h"
 #include "kernels/estimator.h"
 #include "kernels/fp8_cuda.h"
 
@@ -35,6 +36,12 @@ struct MatmulParams {
   // are not written.
   void* out = nullptr;
   int64_t out_stride = 0;  // elements between rows of out, >= out_features
+  // Not null: the weights are those of gate and, behind them, of up, and activation(gate) * up of the product
+  // comes here, [rows, out_features / 2], contiguous, aligned to 16 bytes, as activate_and_multiply_cuda has
+  // it. What `out` holds afterwards is undefined; out_stride is out_features. gated_product_cuda, where it is
+  // chosen, does not round the product before the activation.
+  void* activated = nullptr;
+  kernels::Activation activation = kernels::Activation::kSilu;
 };
 
 // Throws InvalidArgument naming the value unless the sizes, the stride and the addresses are as MatmulParams
@@ -45,8 +52,8 @@ void validate_matmul(const MatmulParams& params);
 // GPU and version of cuBLASLt. Algorithms that split in_features are used only where the partial sums are
 // kept in float32 in the workspace and added by a step of its own (CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 // those that add into `out` or keep partial sums in its dtype would round the product more than once.
-// Algorithms, of which matvec_cuda counts as one, differ in the order of a sum and in the rounding before a
-// bias, and so in the last bits:
+// Algorithms, of which matvec_cuda and gated_product_cuda count as two, differ in the order of a sum and in
+// the rounding before a bias, and so in the last bits:
 //   - a row's result may depend on the number of rows, since another number has another algorithm;
 //   - tune() chooses by time, so two processes may choose differently. Only products that are not tuned
 //     repeat from process to process.
@@ -86,6 +93,8 @@ class Matmul {
   // Where a kernel of few rows supports the product, it is measured as well and kept unless an algorithm of
   // the library takes less than 97 % of its time: the measurement does not show that it starts to read
   // weights while the small kernels before it in a decode step end, which the library's kernels wait for.
+  // With `activated`, the activation is part of what is measured, and so is gated_product_cuda beyond few
+  // rows.
   //
   // Each algorithm runs in CUDA graphs of 5 to 32 products in a row, as in a captured decode step, which read
   // copies of the weights in turn: of matrices of an eighth of the L2 cache and more the copies are together
@@ -102,7 +111,8 @@ class Matmul {
   // place. Null where the product takes its input in 16 bits, or reserve_fp8() made no room. Throws as run().
   kernels::QuantizedRows quantized_input(const MatmulParams& params);
 
-  // Queues the product. One that was not tuned runs with the library's first choice. Allocates no device
+  // Queues the product. One that was not tuned runs with the library's first choice, or with
+  // gated_product_cuda where it has `activated` and 512 rows or more. Allocates no device
   // memory of its own and may be captured; the first product of its sizes makes the driver load a kernel,
   // which should happen before a capture. Throws as validate_matmul does, InvalidArgument for a quantised
   // input that reserve_fp8() made no room for or that the product does not take, CudaError when the library

@@ -1,3 +1,4 @@
+#include "kernels/cuda/rows/activation.cuh"
 #include "kernels/cuda/rows/launch.h"
 #include "kernels/cuda/rows/quantized_row.cuh"
 #include "kernels/cuda/rows/row_vectors.cuh"
@@ -10,14 +11,6 @@ namespace cuda {
 namespace {
 
 constexpr uint32_t kActivateThreads = 256;
-
-__device__ __forceinline__ float activate(Activation activation, float x) {
-  if (activation == Activation::kReluSquared) {
-    x = x < 0 ? 0 : x;  // NaN stays
-    return x * x;
-  }
-  return x / (1 + fast_exp2(x * -kLog2E));
-}
 
 // blockIdx.x is the row, blockIdx.y the part of it.
 template <class T, int N>

@@ -64,6 +64,11 @@ void launch_overlapped(const void* kernel, const RowGrid& grid, const DeviceLimi
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }
+  if (grid.shared_bytes > 0) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(grid.shared_bytes)),
+          "cudaFuncSetAttribute");
+  }
   const uint32_t cluster = most_cluster(kernel, grid);
   if (cluster > 1) {
     attributes[count].id = cudaLaunchAttributeClusterDimension;
@@ -72,6 +77,7 @@ void launch_overlapped(const void* kernel, const RowGrid& grid, const DeviceLimi
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(grid.rows / grid.cluster * cluster, grid.parts);
   config.blockDim = dim3(grid.threads);
+  config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = count;

@@ -14,6 +14,7 @@ struct RowGrid {
   uint32_t parts = 1;  // blocks along y
   uint32_t threads = 0;
   uint32_t cluster = 1;  // blocks of a cluster along x, less and fewer in all where the device has no room
+  uint32_t shared_bytes = 0;  // of dynamic shared memory
 };
 
 // Throws CudaError when the launch is refused.

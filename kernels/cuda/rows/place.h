@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <utility>
 
 #include "kernels/row_checks.h"
 
@@ -12,5 +14,14 @@ namespace allot::kernels::cuda {
 // the y dimension.
 inline constexpr RowPlace kPlace{
     .suffix = " on CUDA", .memory = "device memory", .most_rows = INT32_MAX, .most_width = 65535 * 256};
+
+// Of arrays that are read 16 bytes at a time alone.
+inline void check_alignment(const RowCheck& check,
+                            std::initializer_list<std::pair<const char*, const void*>> pointers) {
+  for (const auto& [field, pointer] : pointers) {
+    if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0)
+      check.refuse("{} is at {}; expected a multiple of 16 bytes", field, pointer);
+  }
+}
 
 }  // namespace allot::kernels::cuda

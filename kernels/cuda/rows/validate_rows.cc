@@ -29,15 +29,6 @@ void check_sixteen_bits(const RowCheck& check, DType dtype) {
     check.refuse("dtype is {}; expected bfloat16 or float16", name(dtype));
 }
 
-// Of arrays that are read 16 bytes at a time alone.
-void check_alignment(const RowCheck& check,
-                     std::initializer_list<std::pair<const char*, const void*>> pointers) {
-  for (const auto& [field, pointer] : pointers) {
-    if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0)
-      check.refuse("{} is at {}; expected a multiple of 16 bytes", field, pointer);
-  }
-}
-
 // Of the operations on split keys: what has a kernel.
 void check_split_kernel(const RowCheck& check, DType dtype, int32_t head_dim, int64_t stride) {
   check_sixteen_bits(check, dtype);

@@ -62,6 +62,20 @@ TEST(MatmulHost, RefusesStridesThatRowsOfTheOutputDoNotFit) {
   EXPECT_THAT(refused([](MatmulParams& p) { p.out_stride = 2147483648; }), Names("out_stride", 2147483648));
 }
 
+TEST(MatmulHost, GateAndUpAreOfOneWidthWithoutAGap) {
+  const auto refused_gated = [](int32_t out_features, int64_t out_stride) {
+    return refused([&](MatmulParams& p) {
+      p.activated = data;
+      p.out_features = out_features;
+      p.out_stride = out_stride;
+    });
+  };
+  EXPECT_EQ(refused_gated(8, 8), "accepted");
+  EXPECT_THAT(refused_gated(7, 7), Names("activated", "out_features", 7));
+  EXPECT_THAT(refused_gated(8, 10), Names("activated", "out_features", 8, "out_stride", 10));
+  EXPECT_THAT(refused([](MatmulParams& p) { p.activated = data + 8; }), Names("activated is at 0x", 16));
+}
+
 TEST(MatmulHost, RefusesMissingAndMisalignedArraysByName) {
   EXPECT_THAT(refused([](MatmulParams& p) { p.input = nullptr; }), Names("input", "null"));
   EXPECT_THAT(refused([](MatmulParams& p) { p.weight = nullptr; }), Names("weight", "null"));

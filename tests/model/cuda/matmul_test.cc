@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "kernels/bfloat16.h"
 #include "kernels/float16.h"
+#include "kernels/gated_product_cuda.h"
 #include "model/cuda/device_memory.h"
 #include "tests/kernels/cuda/cuda_launch.h"
 #include "tests/names.h"
@@ -169,6 +170,41 @@ class Case {
     }
   }
 
+  // The same of `activated`, with a guard row after the last: the product may have been rounded before its
+  // activation.
+  void expect_activated(const MatmulParams& p, const Bytes& out, const std::string& where) const {
+    const int64_t size = size_of(dtype_), width = out_features_ / 2;
+    const double unit = unit_roundoff(dtype_);
+    for (int64_t row = 0; row < p.rows; ++row) {
+      for (int64_t feature = 0; feature < width; ++feature) {
+        double sums[2], errors[2];
+        for (const int64_t half : {0, 1}) {
+          const auto index = static_cast<size_t>(row * out_features_ + half * width + feature);
+          const double bias =
+              p.bias != nullptr ? bias_.values[static_cast<size_t>(half * width + feature)] : 0;
+          sums[half] = sums_[index] + bias;
+          errors[half] = 0x1p-18 * (magnitudes_[index] + std::abs(bias)) +
+                         unit * (std::abs(sums_[index]) + 1.01 * std::abs(sums[half]));
+        }
+        const double gate = sums[0] / (1 + std::exp(-sums[0])), expected = gate * sums[1];
+        const double tolerance = 1e-6 + 1.1 * errors[0] * (std::abs(sums[1]) + errors[1]) +
+                                 std::abs(gate) * errors[1] + unit * std::abs(expected);
+        const double got = load(dtype_, out.data() + (row * width + feature) * size);
+        if (!(std::abs(got - expected) <= tolerance)) {
+          ADD_FAILURE() << where << ": row " << row << ", feature " << feature << " is " << got
+                        << "; expected " << expected << " within " << tolerance;
+          return;
+        }
+      }
+    }
+    for (auto at = static_cast<size_t>(p.rows * width * size); at < out.size(); ++at) {
+      if (out[at] != kGuard) {
+        ADD_FAILURE() << where << ": a byte after the last row was written";
+        return;
+      }
+    }
+  }
+
  private:
   DType dtype_;
   int32_t out_features_, in_features_;
@@ -236,6 +272,69 @@ TEST_F(MatmulTest, FeaturesThatAreNoMultipleOf16BytesAreMultiplied) {
 TEST_F(MatmulTest, ALongSumOfFewFeaturesIsRoundedOnce) {
   // Few outputs of many inputs: what algorithms that split in_features are for.
   expect_products(DType::kBFloat16, 64, 8192);
+}
+
+TEST_F(MatmulTest, GateAndUpAreActivatedWhicheverKernelMultiplies) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const Case numbers(dtype, 1008, 320);
+    const Stream stream;
+    Matmul first_choice, tuned, of_library(Matmul::Candidates::kLibrary);
+    for (const int64_t rows : {int64_t{1}, int64_t{16}, int64_t{17}, kMostRows}) {
+      for (const bool bias : {false, true}) {
+        MatmulParams p = numbers.params(rows, 1008, bias);
+        const DeviceBuffer out = numbers.guarded_out(p);
+        p.out = out.data();
+        const auto expect = [&](Matmul& matmul, const char* which) {
+          const DeviceBuffer activated =
+              on_device(Bytes(static_cast<size_t>((rows + 1) * 504 * size_of(dtype)), kGuard));
+          p.activated = activated.data();
+          matmul.run(p, stream.get());
+          numbers.expect_activated(p, on_host(activated, stream),
+                                   std::string(name(dtype)) + ", " + std::to_string(rows) + " rows, " +
+                                       which + (bias ? ", bias" : ""));
+        };
+        expect(first_choice, "not tuned");
+        expect(of_library, "the library");
+        const DeviceBuffer measured(rows * 504 * size_of(dtype));
+        p.activated = measured.data();
+        tuned.tune(p, stream.get());
+        expect(tuned, "tuned");
+      }
+    }
+  }
+}
+
+// The first choice from 512 rows on, where there is a kernel, and the rounding that the library's way has.
+TEST_F(MatmulTest, ManyRowsOfGateAndUpAreFirstGivenToTheGatedKernel) {
+  constexpr int32_t kWidth = 264, kInputs = 200;
+  for (const int64_t rows : {int64_t{511}, int64_t{512}}) {
+    const Numbers input(DType::kBFloat16, rows * kInputs, 1),
+        weight(DType::kBFloat16, int64_t{2} * kWidth * kInputs, 2);
+    const DeviceBuffer input_device = on_device(input.stored), weight_device = on_device(weight.stored);
+    const DeviceBuffer out(rows * 2 * kWidth * 2), activated(rows * kWidth * 2), expected(rows * kWidth * 2);
+    const Stream stream;
+    Matmul matmul;
+    matmul.run({.rows = rows,
+                .out_features = 2 * kWidth,
+                .in_features = kInputs,
+                .input = input_device.data(),
+                .weight = weight_device.data(),
+                .out = out.data(),
+                .out_stride = 2 * kWidth,
+                .activated = activated.data()},
+               stream.get());
+    const kernels::DeviceLimits limits = kernels::device_limits(0);
+    if (!kernels::gated_product_supports(kWidth, kInputs, DType::kBFloat16, limits))
+      GTEST_SKIP() << "this device has no gated kernel";
+    kernels::gated_product_cuda({.rows = rows,
+                                 .width = kWidth,
+                                 .in_features = kInputs,
+                                 .input = input_device.data(),
+                                 .weight = weight_device.data(),
+                                 .out = expected.data()},
+                                limits, stream.get());
+    EXPECT_EQ(on_host(activated, stream) == on_host(expected, stream), rows == 512) << rows << " rows";
+  }
 }
 
 TEST_F(MatmulTest, TheSameProductHasTheSameBitsInEveryRun) {
