@@ -22,31 +22,27 @@ namespace allot::kernels {
 namespace cuda {
 namespace {
 
-// Tiles of rows that are worked on one after the other before the next features: so what a wave of blocks
+// Pairs of rows that are worked on one after the other before the next features: so what a wave of blocks
 // reads of input and weights stays in L2.
-constexpr int32_t kMostTogether = 8 * kCluster;
-
-struct Extent {
-  int32_t row_tiles = 0;      // a multiple of kCluster
-  int32_t feature_tiles = 0;  // of width
-  int32_t width = 0;
-  int32_t column_tiles = 0;  // of in_features
-  Activation activation = Activation::kSilu;
-};
+constexpr int32_t kPairsTogether = 8;
 
 struct Tile {
   int32_t row = 0, feature = 0;  // its first
 };
 
-// Tile number `i` of a cluster's first block: some row tiles of a feature tile, the same of the next, ...
-__device__ __forceinline__ Tile tile_of(const Extent& extent, int32_t i) {
-  const int32_t clusters = extent.row_tiles / static_cast<int32_t>(kCluster);
-  constexpr int32_t kMost = kMostTogether / static_cast<int32_t>(kCluster);
-  const int32_t band = i / (kMost * extent.feature_tiles), in_band = i - band * kMost * extent.feature_tiles;
-  const int32_t together = min(kMost, clusters - band * kMost);
-  const int32_t feature = in_band / together;
-  return {.row = (band * kMost + in_band - feature * together) * static_cast<int32_t>(kCluster) * kTileRows,
-          .feature = feature * kTileFeatures};
+// Calls body(tile) for the tiles of this block, `rank` of its cluster: the pairs of kPairsTogether of the
+// rows with the first features, with the next, and so on, before the next rows; clusters take pairs in turn.
+template <class Body>
+__device__ __forceinline__ void for_each_tile(const Extent& extent, int32_t rank, const Body& body) {
+  const int32_t pairs = extent.row_pairs * extent.feature_tiles;
+  const auto clusters = static_cast<int32_t>(gridDim.x) / kCluster;
+  for (int32_t i = static_cast<int32_t>(blockIdx.x) / kCluster; i < pairs; i += clusters) {
+    const int32_t band = i / (kPairsTogether * extent.feature_tiles), first = band * kPairsTogether;
+    const int32_t together = min(kPairsTogether, extent.row_pairs - first);
+    const int32_t in_band = i - first * extent.feature_tiles, feature = in_band / together;
+    body(Tile{.row = ((first + in_band - feature * together) * kCluster + rank) * kTileRows,
+              .feature = feature * kTileFeatures});
+  }
 }
 
 // Places in shared memory.
@@ -62,19 +58,17 @@ struct Shared {
 __device__ __forceinline__ void copy_stages(const CUtensorMap& input, const CUtensorMap& weight,
                                             const Extent& extent, const Shared& shared, int32_t rank) {
   constexpr uint16_t kBoth = (1 << kCluster) - 1;
-  const int32_t tiles = extent.row_tiles / static_cast<int32_t>(kCluster) * extent.feature_tiles;
   int32_t stage = 0;
-  for (int32_t i = blockIdx.x / kCluster; i < tiles; i += gridDim.x / kCluster) {
-    const Tile tile = tile_of(extent, i);
+  for_each_tile(extent, rank, [&](const Tile& tile) {
     for (int32_t column = 0; column < extent.column_tiles; ++column, ++stage) {
       if (stage >= kStages) wait_at(shared.empty_barrier(stage), stage / kStages - 1);
       const uint32_t to = shared.stage(stage), full = shared.full_barrier(stage);
       arrive_expecting<kStageBytes>(full);
-      copy_tile(to, input, column * kTileColumns, tile.row + rank * kTileRows, full);
+      copy_tile(to, input, column * kTileColumns, tile.row, full);
       copy_tile_to_blocks(to + (1 + rank) * kTileBytes, weight, column * kTileColumns,
                           tile.feature + rank * extent.width, full, kBoth);
     }
-  }
+  });
 }
 
 // A warpgroup: 64 rows of each of the block's tiles.
@@ -84,11 +78,10 @@ __device__ __forceinline__ void multiply_stages(const CUtensorMap& out, const Ex
   const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128, lane = thread % 32, warp = thread / 32;
   const uint32_t own = shared.out + group * kPanels * kPanelBytes;
   const auto free_stage = [&](int32_t stage) {
-    if (thread < static_cast<int32_t>(kCluster)) arrive_at_block(shared.empty_barrier(stage), thread);
+    if (thread < kCluster) arrive_at_block(shared.empty_barrier(stage), thread);
   };
-  const int32_t tiles = extent.row_tiles / static_cast<int32_t>(kCluster) * extent.feature_tiles;
   int32_t stage = 0;
-  for (int32_t i = blockIdx.x / kCluster; i < tiles; i += gridDim.x / kCluster) {
+  for_each_tile(extent, rank, [&](const Tile& tile) {
     float sums[kSums];
     for (int32_t column = 0; column < extent.column_tiles; ++column, ++stage) {
       wait_at(shared.full_barrier(stage), stage / kStages);
@@ -126,14 +119,13 @@ __device__ __forceinline__ void multiply_stages(const CUtensorMap& out, const Ex
     show_to_copies();
     meet_in_warpgroup(group);
     if (thread == 0) {
-      const Tile tile = tile_of(extent, i);
       for (int panel = 0; panel < kPanels; ++panel) {
-        store_tile(out, tile.feature + panel * kTileColumns, tile.row + rank * kTileRows + group * kGroupRows,
+        store_tile(out, tile.feature + panel * kTileColumns, tile.row + group * kGroupRows,
                    own + panel * kPanelBytes);
       }
       end_group_of_stores();
     }
-  }
+  });
   if (thread == 0) wait_until_tiles_are_read();
 }
 
@@ -153,7 +145,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     init_barrier(shared.empty_barrier(threadIdx.x), kGroups * kCluster);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  const auto rank = static_cast<int32_t>(blockIdx.x % kCluster);
+  const auto rank = static_cast<int32_t>(blockIdx.x) % kCluster;
   const auto warpgroup = static_cast<int32_t>(threadIdx.x / 128);
   begin_overlapped();
   arrive_at_cluster();
@@ -175,15 +167,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <class T>
 void launch(const GatedProductParams& p, const DeviceLimits& limits, CudaStream stream) {
   const auto kernel = gated_product<T>;
-  const auto row_tiles = static_cast<int32_t>((p.rows + kTileRows - 1) / kTileRows);
-  const Extent extent{.row_tiles = (row_tiles + 1) / 2 * 2,
-                      .feature_tiles = (p.width + kTileFeatures - 1) / kTileFeatures,
-                      .width = p.width,
-                      .column_tiles = (p.in_features + kTileColumns - 1) / kTileColumns,
-                      .activation = p.activation};
-  const int64_t clusters = int64_t{extent.row_tiles} / kCluster * extent.feature_tiles;
-  const auto blocks =
-      static_cast<uint32_t>(std::min<int64_t>(clusters, limits.multiprocessors / kCluster)) * kCluster;
+  const Extent extent = extent_of(p);
+  const int32_t clusters =
+      std::min(extent.row_pairs * extent.feature_tiles, std::max(limits.multiprocessors / kCluster, 1));
   const auto map = [&](const void* data, int64_t rows, int32_t columns, int32_t tile_rows) {
     return tensor_map({.data = data,
                        .rows = rows,
@@ -192,12 +178,14 @@ void launch(const GatedProductParams& p, const DeviceLimits& limits, CudaStream 
                        .tile_rows = tile_rows,
                        .tile_columns = kTileColumns});
   };
-  launch_overlapped(
-      kernel,
-      {.rows = blocks, .threads = kThreads, .cluster = kCluster, .shared_bytes = uint32_t{kSharedBytes}},
-      limits, stream, map(p.input, p.rows, p.in_features, kTileRows),
-      map(p.weight, 2 * int64_t{p.width}, p.in_features, kTileFeatures),
-      map(p.out, p.rows, p.width, kGroupRows), extent);
+  launch_overlapped(kernel,
+                    {.rows = static_cast<uint32_t>(clusters * kCluster),
+                     .threads = kThreads,
+                     .cluster = kCluster,
+                     .shared_bytes = kSharedBytes},
+                    limits, stream, map(p.input, p.rows, p.in_features, kTileRows),
+                    map(p.weight, 2 * int64_t{p.width}, p.in_features, kTileFeatures),
+                    map(p.out, p.rows, p.width, kGroupRows), extent);
 }
 
 }  // namespace

@@ -90,8 +90,8 @@ __device__ __forceinline__ void arrive_expecting(uint32_t barrier) {
 }
 
 // Arrives at the barrier that block `rank` of the cluster has where this one has its own. Only says that
-// products have read something: what was written is not made visible to that block, which takes a fence of the
-// whole GPU.
+// products have read something: what was written is not made visible to that block, which takes a fence of
+// the whole GPU.
 __device__ __forceinline__ void arrive_at_block(uint32_t barrier, uint32_t rank) {
   asm volatile(
       "{\n"

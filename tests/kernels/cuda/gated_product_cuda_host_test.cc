@@ -62,6 +62,20 @@ TEST(GatedProductCudaHost, RefusesArraysThatAreMissingOrNotAligned) {
   EXPECT_EQ(refused([](GatedProductParams& p) { p.input = p.weight = nullptr; }), "accepted") << "no rows";
 }
 
+TEST(GatedProductCudaHost, RefusesMoreThanItCanCount) {
+  if (!has_code()) GTEST_SKIP() << "this build has no code for compute capability 9.0";
+  const auto refused_sizes = [](int64_t rows, int32_t width, int32_t in_features) {
+    return refused([&](GatedProductParams& p) {
+      p.rows = rows;
+      p.width = width;
+      p.in_features = in_features;
+    });
+  };
+  EXPECT_THAT(refused_sizes(2147483647, 8, 8), Names("rows", 2147483647));
+  EXPECT_THAT(refused_sizes(1 << 30, 1 << 20, 64), Names("rows", 1 << 30, 1 << 20, 64));
+  EXPECT_THAT(refused_sizes(1, 1 << 25, 64), Names("width", 1 << 25, 65535 * 256));
+}
+
 TEST(GatedProductCudaHost, OtherGpusHaveNoKernelAndTheMessageSaysWhatToDo) {
   for (const int32_t capability : {80, 89, 100}) {
     DeviceLimits limits = kH200;
