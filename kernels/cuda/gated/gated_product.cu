@@ -129,12 +129,10 @@ __device__ __forceinline__ void multiply_stages(const CUtensorMap& out, const Ex
   if (thread == 0) wait_until_tiles_are_read();
 }
 
-// Only code of 9.0a has these instructions: where a build has none, the kernel is empty and runs_on() false.
 template <class T>
 __global__ void __launch_bounds__(kThreads, 1)
     gated_product(const __grid_constant__ CUtensorMap input, const __grid_constant__ CUtensorMap weight,
                   const __grid_constant__ CUtensorMap out, Extent extent) {
-#ifdef ALLOT_HAS_CODE_OF_90A
   ALLOT_DYNAMIC_SHARED(128, memory);
   const uint32_t begin = (shared_address(memory) + kAlignment - 1) / kAlignment * kAlignment;
   Shared shared{.stages = begin, .out = begin + kStages * kStageBytes};
@@ -161,7 +159,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   // A block that has ended has no shared memory for the other's copies and arrivals.
   arrive_at_cluster();
   wait_for_cluster();
-#endif
 }
 
 template <class T>
