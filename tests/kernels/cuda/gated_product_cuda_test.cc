@@ -23,19 +23,19 @@ using testing::GuardedArray;
 using testing::require;
 using testing::RowsCuda;
 
-constexpr DType kTypes[] = {DType::kBFloat16, DType::kFloat16};
+constexpr DType kSixteenBitTypes[] = {DType::kBFloat16, DType::kFloat16};
 
-struct Shape {
+struct GatedShape {
   int64_t rows;
   int32_t width, in_features;
 };
 
-std::string where(DType dtype, const Shape& shape) {
+std::string of_shape(DType dtype, const GatedShape& shape) {
   return std::string(name(dtype)) + ", " + std::to_string(shape.rows) + " rows of " +
          std::to_string(shape.in_features) + ", width " + std::to_string(shape.width);
 }
 
-Elements normal_numbers(DType dtype, int64_t count, double deviation, uint32_t seed) {
+Elements normal_elements(DType dtype, int64_t count, double deviation, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal(0, deviation);
   Elements elements(dtype, count, 0);
@@ -68,10 +68,10 @@ class GatedProductCuda : public RowsCuda {
   }
 
   // Weights about as large as make sums of the input's size.
-  GatedProductParams product(DType dtype, const Shape& shape, const Elements& input) {
+  GatedProductParams product(DType dtype, const GatedShape& shape, const Elements& input) {
     const auto [rows, width, in_features] = shape;
-    const Elements weight = normal_numbers(dtype, int64_t{2} * width * in_features,
-                                           1 / std::sqrt(static_cast<double>(in_features)), 2);
+    const Elements weight = normal_elements(dtype, int64_t{2} * width * in_features,
+                                            1 / std::sqrt(static_cast<double>(in_features)), 2);
     weights_ = values_of(weight, int64_t{2} * width * in_features);
     return {.rows = rows,
             .width = width,
@@ -118,12 +118,12 @@ class GatedProductCuda : public RowsCuda {
 TEST_F(GatedProductCuda, SumsAreActivatedMultipliedAndRoundedOnce) {
   // Less than a tile in every direction, ragged ends, one row more than a block and than a cluster has, and
   // more tiles than clusters, of several bands of rows.
-  const Shape shapes[] = {{1, 8, 8},        {1, 264, 72},    {127, 136, 64},   {128, 128, 128},
-                          {129, 1000, 520}, {257, 320, 200}, {1100, 2048, 64}, {2200, 640, 72}};
-  for (const DType dtype : kTypes) {
-    for (const Shape& shape : shapes) {
-      SCOPED_TRACE(where(dtype, shape));
-      const Elements input = normal_numbers(dtype, shape.rows * shape.in_features, 1, 1);
+  const GatedShape shapes[] = {{1, 8, 8},        {1, 264, 72},    {127, 136, 64},   {128, 128, 128},
+                               {129, 1000, 520}, {257, 320, 200}, {1100, 2048, 64}, {2200, 640, 72}};
+  for (const DType dtype : kSixteenBitTypes) {
+    for (const GatedShape& shape : shapes) {
+      SCOPED_TRACE(of_shape(dtype, shape));
+      const Elements input = normal_elements(dtype, shape.rows * shape.in_features, 1, 1);
       GatedProductParams p = product(dtype, shape, input);
       for (const Activation activation : {Activation::kSilu, Activation::kReluSquared}) {
         p.activation = activation;
@@ -137,7 +137,7 @@ TEST_F(GatedProductCuda, SumsAreActivatedMultipliedAndRoundedOnce) {
 }
 
 TEST_F(GatedProductCuda, GatesFarFromZeroAreZeroOrThemselves) {
-  constexpr Shape kShape{3, 16, 8};
+  constexpr GatedShape kShape{3, 16, 8};
   Elements input(DType::kBFloat16, kShape.rows * kShape.in_features, 0);
   for (const int64_t row : {0, 1, 2})
     input.set(row * kShape.in_features, row == 2 ? 0 : row == 1 ? -1.0f : 1.0f);
@@ -161,9 +161,9 @@ TEST_F(GatedProductCuda, GatesFarFromZeroAreZeroOrThemselves) {
 }
 
 TEST_F(GatedProductCuda, ARowHasTheSameBitsAmongAnyOthers) {
-  constexpr Shape kShape{600, 392, 328};
-  for (const DType dtype : kTypes) {
-    const Elements input = normal_numbers(dtype, kShape.rows * kShape.in_features, 1, 3);
+  constexpr GatedShape kShape{600, 392, 328};
+  for (const DType dtype : kSixteenBitTypes) {
+    const Elements input = normal_elements(dtype, kShape.rows * kShape.in_features, 1, 3);
     const GatedProductParams all = product(dtype, kShape, input);
     const Elements together = run(all);
     ASSERT_EQ(run(all).bytes(), together.bytes());
@@ -182,8 +182,8 @@ TEST_F(GatedProductCuda, ARowHasTheSameBitsAmongAnyOthers) {
 }
 
 TEST_F(GatedProductCuda, NaNStaysInItsRow) {
-  constexpr Shape kShape{130, 136, 72};
-  Elements input = normal_numbers(DType::kBFloat16, kShape.rows * kShape.in_features, 1, 4);
+  constexpr GatedShape kShape{130, 136, 72};
+  Elements input = normal_elements(DType::kBFloat16, kShape.rows * kShape.in_features, 1, 4);
   input.set(7 * kShape.in_features + 5, NAN);
   const GatedProductParams p = product(DType::kBFloat16, kShape, input);
   const Elements result = run(p);
@@ -195,7 +195,7 @@ TEST_F(GatedProductCuda, NaNStaysInItsRow) {
 TEST_F(GatedProductCuda, InAGraphItWaitsForTheKernelsBefore) {
   constexpr int32_t kWidth = 512;
   constexpr int64_t kRows = 700;
-  const Elements start = normal_numbers(DType::kBFloat16, kRows * kWidth, 1, 5);
+  const Elements start = normal_elements(DType::kBFloat16, kRows * kWidth, 1, 5);
   GuardedArray& hidden = put(start);
   GuardedArray& normed = put(Elements(DType::kBFloat16, kRows * kWidth, 0));
   const GuardedArray& norm = put(Elements(DType::kBFloat16, kWidth, 1));
