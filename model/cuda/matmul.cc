@@ -40,7 +40,7 @@ constexpr int64_t kMostCopies = 32;
 constexpr int64_t kCachesOfCopies = 4;
 // Part of the time of a kernel of few rows: an algorithm of the library is preferred only when it takes
 // less. See Matmul::tune.
-constexpr float kLibraryPreferredBelow = 0.97f;
+constexpr float kLibraryPreferredBelow = 0.95f;
 
 using TimedEvent = Owned<cudaEvent_t, cudaEventDestroy>;
 using Graph = Owned<cudaGraph_t, cudaGraphDestroy>;

@@ -91,7 +91,7 @@ class Matmul {
   // need not hold numbers. Repeated calls for the same product measure nothing.
   //
   // Where a kernel of few rows supports the product, it is measured as well and kept unless an algorithm of
-  // the library takes less than 97 % of its time: the measurement does not show that it starts to read
+  // the library takes less than 95 % of its time: the measurement does not show that it starts to read
   // weights while the small kernels before it in a decode step end, which the library's kernels wait for.
   // With `activated`, the activation is part of what is measured, and so is gated_product_cuda beyond few
   // rows.

@@ -13,7 +13,7 @@ namespace {
 
 // The build may have no code for this GPU, which is a refusal of its own: after the sizes.
 template <class Change>
-std::string refused(const Change& change, const DeviceLimits& limits = kH200) {
+std::string refused_gated(const Change& change, const DeviceLimits& limits = kH200) {
   GatedProductParams p{.rows = 0,
                        .width = 16,
                        .in_features = 24,
@@ -31,23 +31,23 @@ std::string refused(const Change& change, const DeviceLimits& limits = kH200) {
   return "accepted";
 }
 
-bool has_code() {
+bool has_gated_code() {
   return gated_product_supports(16, 24, DType::kBFloat16, kH200);
 }
 
 TEST(GatedProductCudaHost, RefusesSizesWithTheValues) {
-  EXPECT_THAT(refused([](GatedProductParams& p) { p.rows = -1; }), Names("rows", -1, 0));
-  EXPECT_THAT(refused([](GatedProductParams& p) { p.width = 12; }), Names("width", 12, 8));
-  EXPECT_THAT(refused([](GatedProductParams& p) { p.width = 0; }), Names("width", 0, 8));
-  EXPECT_THAT(refused([](GatedProductParams& p) { p.in_features = 20; }), Names("in_features", 20, 8));
-  EXPECT_THAT(refused([](GatedProductParams& p) { p.dtype = DType::kFloat32; }),
+  EXPECT_THAT(refused_gated([](GatedProductParams& p) { p.rows = -1; }), Names("rows", -1, 0));
+  EXPECT_THAT(refused_gated([](GatedProductParams& p) { p.width = 12; }), Names("width", 12, 8));
+  EXPECT_THAT(refused_gated([](GatedProductParams& p) { p.width = 0; }), Names("width", 0, 8));
+  EXPECT_THAT(refused_gated([](GatedProductParams& p) { p.in_features = 20; }), Names("in_features", 20, 8));
+  EXPECT_THAT(refused_gated([](GatedProductParams& p) { p.dtype = DType::kFloat32; }),
               Names("dtype", "float32", "bfloat16", "float16"));
 }
 
 TEST(GatedProductCudaHost, RefusesArraysThatAreMissingOrNotAligned) {
-  if (!has_code()) GTEST_SKIP() << "this build has no code for compute capability 9.0";
+  if (!has_gated_code()) GTEST_SKIP() << "this build has no code for compute capability 9.0";
   const auto refused_of_rows = [](auto change) {
-    return refused([&](GatedProductParams& p) {
+    return refused_gated([&](GatedProductParams& p) {
       p.rows = 3;
       change(p);
     });
@@ -59,13 +59,14 @@ TEST(GatedProductCudaHost, RefusesArraysThatAreMissingOrNotAligned) {
               Names("input", "0x1008", 16));
   EXPECT_THAT(refused_of_rows([](GatedProductParams& p) { p.out = reinterpret_cast<void*>(0x3002); }),
               Names("out", "0x3002", 16));
-  EXPECT_EQ(refused([](GatedProductParams& p) { p.input = p.weight = nullptr; }), "accepted") << "no rows";
+  EXPECT_EQ(refused_gated([](GatedProductParams& p) { p.input = p.weight = nullptr; }), "accepted")
+      << "no rows";
 }
 
 TEST(GatedProductCudaHost, RefusesMoreThanItCanCount) {
-  if (!has_code()) GTEST_SKIP() << "this build has no code for compute capability 9.0";
+  if (!has_gated_code()) GTEST_SKIP() << "this build has no code for compute capability 9.0";
   const auto refused_sizes = [](int64_t rows, int32_t width, int32_t in_features) {
-    return refused([&](GatedProductParams& p) {
+    return refused_gated([&](GatedProductParams& p) {
       p.rows = rows;
       p.width = width;
       p.in_features = in_features;
@@ -82,7 +83,7 @@ TEST(GatedProductCudaHost, OtherGpusHaveNoKernelAndTheMessageSaysWhatToDo) {
     limits.compute_capability = capability;
     EXPECT_FALSE(gated_product_supports(16, 24, DType::kBFloat16, limits));
     const std::string version = std::to_string(capability / 10) + "." + std::to_string(capability % 10);
-    EXPECT_THAT(refused([](GatedProductParams&) {}, limits),
+    EXPECT_THAT(refused_gated([](GatedProductParams&) {}, limits),
                 Names("unsupported", version.c_str(), "9.0", "activate_and_multiply_cuda"));
   }
   DeviceLimits small = kH200;
@@ -91,7 +92,7 @@ TEST(GatedProductCudaHost, OtherGpusHaveNoKernelAndTheMessageSaysWhatToDo) {
 }
 
 TEST(GatedProductCudaHost, SupportsWholeVectorsOfSixteenBits) {
-  EXPECT_EQ(gated_product_supports(18944, 3584, DType::kFloat16, kH200), has_code());
+  EXPECT_EQ(gated_product_supports(18944, 3584, DType::kFloat16, kH200), has_gated_code());
   EXPECT_FALSE(gated_product_supports(18940, 3584, DType::kBFloat16, kH200));
   EXPECT_FALSE(gated_product_supports(18944, 3590, DType::kBFloat16, kH200));
   EXPECT_FALSE(gated_product_supports(0, 3584, DType::kBFloat16, kH200));
