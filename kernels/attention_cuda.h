@@ -31,6 +31,11 @@ struct LaunchBounds {
   int32_t max_length = 0;   // no lengths[b] is larger; at most kMaxCudaLength
   int32_t max_budget = 0;   // no budgets[b] is larger; at most kMaxCudaLength; ignored by exact
   bool any_dense = false;   // some budgets[b] may be kDenseBudget
+  // For decode: lengths, budgets, page_table, and all keys and values but those of the last position of each
+  // sequence were written by work that had ended before any kernel began that can still run when this launch
+  // starts, as everything is that earlier steps have written. The launch then looks up and asks for its first
+  // keys while the kernels before it end.
+  bool settled_keys = false;
 };
 
 // The properties of a GPU that plans depend on.

@@ -176,6 +176,7 @@ struct Args {
   int32_t max_queries;
   bool any_dense;
   bool one_query_each;  // decode: query b belongs to sequence b
+  bool settled_keys;    // that of LaunchBounds, in decode
   Scored scored;        // by this score kernel
   // Dense sequences with a single query are left to the exact decode kernel, by all others; and whether that
   // kernel has the launch to itself.

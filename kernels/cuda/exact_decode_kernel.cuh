@@ -49,6 +49,10 @@ class ExactDecoder {
     int32_t unit = 0;
     ExactPiece piece = shared_.first_piece(args_, shared_.items[0]);
     load_segment(piece, 0);
+    if (args_.settled_keys) {
+      if (piece.exists) ring_.fill(settled_stages(piece), source_);
+      wait_for_predecessor();
+    }
     fill();
 #pragma unroll 1
     for (int32_t number = 0; piece.exists; ++number) {
@@ -85,6 +89,13 @@ class ExactDecoder {
   // Times 16 keys of a piece that are the warp's: those whose number is the warp's modulo the warps.
   __device__ __forceinline__ int32_t own_pairs(const ExactPiece& piece) const {
     return max(0, piece.last_pair - piece.first_pair - warp_ + shared_.warps - 1) / shared_.warps;
+  }
+
+  // Those known of a first piece that do not depend on the kernels before: all but the pair with the
+  // sequence's last key.
+  __device__ __forceinline__ int32_t settled_stages(const ExactPiece& piece) const {
+    const int32_t last = piece.first_pair + warp_ + (known_stages_ / 2 - 1) * shared_.warps;
+    return known_stages_ > 0 && (last + 1) * kStageKeys >= piece.keys ? known_stages_ - 2 : known_stages_;
   }
 
   // The stages of the warp's pairs from number `first` on join those the ring will be filled with.
@@ -335,7 +346,7 @@ __global__ void __launch_bounds__(32 * (ExactDecodeShape<Keys>::kWarps + kAdding
     for (int i = 0; i < 4; ++i) parts.items[i] = static_cast<int32_t>(blockIdx.x + i * gridDim.x);
   }
   // The next kernel, a product, starts when this one has ended: beside it, it took longer in all.
-  wait_for_predecessor();
+  if (!args.settled_keys) wait_for_predecessor();
   block_prefix_sum(batch, unit_start, scratch, [&](int32_t b) {
     FaultCode fault;
     const PassSequence s = pass_sequence(args, b, &fault);
@@ -368,6 +379,7 @@ __global__ void __launch_bounds__(32 * (ExactDecodeShape<Keys>::kWarps + kAdding
     ExactDecoder<Keys>(args, parts, ring).run();
     return;
   }
+  if (args.settled_keys) wait_for_predecessor();
   ExactAdder<typename Keys::Element, kHeadDim, Shape>(args, parts).run();
   // The last block leaves the counters at zero.
   if (warp == warps && lane == 0) {

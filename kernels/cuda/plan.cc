@@ -374,6 +374,7 @@ Args make_args(const AttentionParams& launch, const LaunchBounds& bounds, const 
           .max_queries = bounds.max_queries,
           .any_dense = bounds.any_dense,
           .one_query_each = plan.one_query_each,
+          .settled_keys = bounds.settled_keys && plan.one_query_each,
           .scored = plan.dense_score.warps > 0 ? Scored::kEstimated : Scored::kEvery,
           .exact_decode = plan.exact_decode.warps > 0,
           .exact_alone = plan.exact_alone,

@@ -67,7 +67,7 @@ class PieceScorer {
   using Ring = typename Shape::Ring;
 
   __device__ __forceinline__ PieceScorer(const Args& args, Ring& ring, const int32_t* item_start,
-                                         const int32_t* lengths, int lane)
+                                         const int32_t* lengths, int lane, bool begun)
       : args_(args),
         ring_(ring),
         item_start_(item_start),
@@ -75,6 +75,7 @@ class PieceScorer {
         items_(item_start[args.p.batch] * args.p.num_kv_heads),
         lane_(lane),
         kept_(keep_in_l2()),
+        begun_(begun),
         products_(lane) {}
 
   // Processes pieces: first the warp's own, then whichever is next. A piece is looked up while the one before
@@ -86,6 +87,7 @@ class PieceScorer {
 #pragma unroll 1
     do {
       const Piece next = load_piece(__shfl_sync(kFullWarp, item, 0));
+      if (kDecode && !begun_) begin(next);
       // With one piece per worker there is nothing more to hand out.
       item = items_ <= workers ? items_ : workers + take_ticket();
       fill();
@@ -130,6 +132,18 @@ class PieceScorer {
   __device__ __forceinline__ bool norms_wanted() const {
     if constexpr (!Products::kHasNorms) return false;
     return kUse == ScoreUse::kPrefill ? args_.norm_stats != nullptr : kUse == ScoreUse::kDecodeWithNorms;
+  }
+
+  // Waits for the kernels before. Keys that do not depend on them are asked for already: all but the stage
+  // with the sequence's last one.
+  __device__ __forceinline__ void begin(const Piece& first) {
+    begun_ = true;
+    if (first.exists) {
+      const bool has_last = first.last_tile == score_tiles(first.keys());
+      ring_.fill(known_stages_ - has_last, Products::stage(args_, row_));
+    }
+    wait_for_predecessor();
+    let_dependents_start();
   }
 
   __device__ __forceinline__ int32_t take_ticket() const {
@@ -257,6 +271,7 @@ class PieceScorer {
   const int32_t items_;
   const int lane_;
   const uint64_t kept_;
+  bool begun_;  // the kernels before have ended
   Products products_;
   uint32_t row_ = 0;  // of the next stage whose number is the lane's modulo 32, among all cached keys
   int32_t known_stages_ = 0;
@@ -294,8 +309,11 @@ __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ A
                             reinterpret_cast<uint64_t*>(barriers + warp * Shape::Ring::kBarrierBytes), lane);
   // In this order: the value kernel, which may start then, reads lengths, budgets and draws without waiting,
   // and the predecessor may have written them.
-  wait_for_predecessor();
-  let_dependents_start();
+  const bool settled = kDecode && args.settled_keys;
+  if (!settled) {
+    wait_for_predecessor();
+    let_dependents_start();
+  }
   // Neighbouring pieces go to different multiprocessors, so that a short batch occupies all of them.
   const int32_t worker = warp * static_cast<int32_t>(gridDim.x) + static_cast<int32_t>(blockIdx.x);
   if constexpr (kDecode) prefetch_page(args, worker, lane);
@@ -315,7 +333,7 @@ __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ A
   } else {
     block_prefix_sum(batch, item_start, lengths + batch, count_items);
   }
-  PieceScorer<Products, kUse> scorer(args, ring, item_start, lengths, lane);
+  PieceScorer<Products, kUse> scorer(args, ring, item_start, lengths, lane, !settled);
   scorer.run(worker, static_cast<int32_t>(gridDim.x) * warps);
 }
 

@@ -139,7 +139,8 @@ CudaDecoder::AttentionLaunch CudaDecoder::attention_launch(const PassPlan& plan,
                                      .max_queries = by_planes ? 1 : plan.max_queries,
                                      .max_length = plan.max_length,
                                      .max_budget = plan.max_budget,
-                                     .any_dense = mode == AttentionMode::kMixed};
+                                     .any_dense = mode == AttentionMode::kMixed,
+                                     .settled_keys = plan.decode};
   kernels::AttentionParams params{.batch = by_planes ? bounds.num_queries : plan.shape.sequences,
                                   .num_q_heads = config_.num_q_heads,
                                   .num_kv_heads = config_.num_kv_heads,

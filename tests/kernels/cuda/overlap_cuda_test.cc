@@ -139,5 +139,117 @@ TEST_F(CudaTest, AttentionWaitsForSlowKernelsThatWriteItsQueriesLengthsAndBudget
   require(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }
 
+// As in a decode step: what slow kernels before write are the queries and the last position's keys and
+// values, and all else was there before. Until then these are NaN.
+TEST_F(CudaTest, AttentionOverSettledKeysWaitsForItsQueriesAndTheLastPositions) {
+  cudaStream_t stream = nullptr;
+  require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+  const Upload row(random_elements(kType, kWidth, 1), stream), ones(Elements(kType, kWidth, 1), stream);
+  Upload normed(Elements(kType, kWidth, NAN), stream);
+  constexpr int64_t kPageRows = int64_t{kKvHeads} * kPageSize;
+  constexpr int64_t kCache = int64_t{kBatch} * kPages * kPageRows * kHeadDim;
+  const std::vector<int32_t> lengths = {600, 17, 336};  // within a page, its first, its last
+  const auto last_page = [&](int64_t b) { return b * kPages + (lengths[b] - 1) / kPageSize; };
+  struct Cache {
+    Elements before;  // without the last position
+    Upload whole, used;
+  };
+  const auto make_cache = [&](uint32_t seed) {
+    const Elements whole = random_elements(kType, kCache, seed);
+    Elements before = whole;
+    for (int64_t b = 0; b < kBatch; ++b) {
+      for (int64_t head = 0; head < kKvHeads; ++head) {
+        const int64_t at = last_page(b) * kPageRows + head * kPageSize + (lengths[b] - 1) % kPageSize;
+        for (int64_t i = 0; i < kHeadDim; ++i) before.set(at * kHeadDim + i, NAN);
+      }
+    }
+    return Cache{before, Upload(whole, stream), Upload(before, stream)};
+  };
+  Cache keys = make_cache(2), values = make_cache(3);
+  std::vector<int32_t> pages;
+  for (int32_t i = 0; i < kBatch * kPages; ++i) pages.push_back(i);
+  std::vector<int32_t> rows_of_pages;  // of each sequence's last page
+  for (int64_t b = 0; b < kBatch; ++b) {
+    for (int64_t i = 0; i < kPageRows; ++i)
+      rows_of_pages.push_back(static_cast<int32_t>(last_page(b) * kPageRows + i));
+  }
+  const Upload page_table(pages, stream), page_rows(rows_of_pages, stream);
+  const Upload query_start(std::vector<int64_t>{0, 1, 2, 3}, stream);
+  const Upload draws(std::vector<SequenceDraws>(kBatch), stream);
+  const Upload device_lengths(lengths, stream), budgets(std::vector<int32_t>{40, 9, 1}, stream);
+  const int64_t out_elements = kBatch * kHeads * kHeadDim;
+  Upload out(Elements(kType, out_elements, NAN), stream);
+  AttentionParams p{.num_q_heads = kHeads,
+                    .num_kv_heads = kKvHeads,
+                    .head_dim = kHeadDim,
+                    .page_size = kPageSize,
+                    .max_pages = kPages,
+                    .num_pages = kBatch * kPages,
+                    .dtype = kType,
+                    .scale = 1 / std::sqrt(static_cast<float>(kHeadDim)),
+                    .query = normed.as<uint16_t>() + kWidth - out_elements,
+                    .query_stride = kHeads * kHeadDim,
+                    .key_pages = keys.used.as<void>(),
+                    .value_pages = values.used.as<void>(),
+                    .page_table = page_table.as<int32_t>(),
+                    .query_start = query_start.as<int64_t>(),
+                    .lengths = device_lengths.as<int32_t>(),
+                    .out = out.as<void>()};
+  for (const Estimator estimator : {Estimator::kExact, Estimator::kSys, Estimator::kThreshold}) {
+    for (const int64_t batch : {int64_t{1}, kBatch}) {
+      SCOPED_TRACE("estimator " + std::to_string(static_cast<int>(estimator)) + ", batch " +
+                   std::to_string(batch));
+      p.batch = batch;
+      p.method.estimator = estimator;
+      p.draws = estimator == Estimator::kExact ? nullptr : draws.as<SequenceDraws>();
+      p.budgets = estimator == Estimator::kExact ? nullptr : budgets.as<int32_t>();
+      LaunchBounds bounds{.num_queries = batch, .max_queries = 1, .max_length = 640, .max_budget = 64};
+      const size_t bytes = cuda_workspace_bytes(p, bounds, gpu_limits());
+      const GuardedArray memory(bytes, 256);
+      const CudaWorkspace workspace{.data = memory.data(), .bytes = bytes};
+      reset_cuda_workspace(workspace, stream);
+      const auto run = [&](const std::function<void()>& between) {
+        normed.array().fill(0xFF, stream);
+        keys.used.array().upload(keys.before.bytes().data(), stream);
+        values.used.array().upload(values.before.bytes().data(), stream);
+        out.array().fill(0xFF, stream);
+        require(cudaStreamSynchronize(stream), "what is settled");
+        rms_norm_cuda({.rows = 1,
+                       .width = kWidth,
+                       .dtype = kType,
+                       .epsilon = 1e-6f,
+                       .input = row.as<void>(),
+                       .weight = ones.as<void>(),
+                       .out = normed.as<void>()},
+                      gpu_limits(), stream);
+        between();
+        for (int64_t b = 0; b < batch; ++b) {
+          for (const Cache* cache : {&keys, &values}) {
+            gather_rows_cuda({.rows = kPageRows,
+                              .width = kHeadDim,
+                              .source_rows = kBatch * kPages * kPageRows,
+                              .dtype = kType,
+                              .source = cache->whole.as<void>(),
+                              .indices = page_rows.as<int32_t>() + b * kPageRows,
+                              .out = cache->used.as<uint16_t>() + last_page(b) * kPageRows * kHeadDim},
+                             gpu_limits(), stream);
+            between();
+          }
+        }
+        attend_cuda(p, bounds, gpu_limits(), workspace, stream);
+        check_cuda(workspace, stream);
+        return out.array().download(stream);
+      };
+      const std::vector<unsigned char> expected =
+          run([&] { require(cudaStreamSynchronize(stream), "a kernel"); });
+      const Elements numbers(kType, expected);
+      for (int64_t i = 0; i < batch * kHeads * kHeadDim; ++i) ASSERT_FALSE(std::isnan(numbers.get(i))) << i;
+      bounds.settled_keys = true;
+      for (int i = 0; i < 3; ++i) ASSERT_EQ(run([] {}), expected) << "run " << i;
+    }
+  }
+  require(cudaStreamDestroy(stream), "cudaStreamDestroy");
+}
+
 }  // namespace
 }  // namespace allot::kernels

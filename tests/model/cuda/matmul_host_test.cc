@@ -73,7 +73,6 @@ TEST(MatmulHost, GateAndUpAreOfOneWidthWithoutAGap) {
   EXPECT_EQ(refused_gated(8, 8), "accepted");
   EXPECT_THAT(refused_gated(7, 7), Names("activated", "out_features", 7));
   EXPECT_THAT(refused_gated(8, 10), Names("activated", "out_features", 8, "out_stride", 10));
-  EXPECT_THAT(refused([](MatmulParams& p) { p.activated = data + 8; }), Names("activated is at 0x", 16));
 }
 
 TEST(MatmulHost, RefusesMissingAndMisalignedArraysByName) {
@@ -87,6 +86,7 @@ TEST(MatmulHost, RefusesMissingAndMisalignedArraysByName) {
   EXPECT_THAT(refused([](MatmulParams& p) { p.weight = data + 2; }), misaligned("weight"));
   EXPECT_THAT(refused([](MatmulParams& p) { p.bias = data + 4; }), misaligned("bias"));
   EXPECT_THAT(refused([](MatmulParams& p) { p.out = data + 56; }), misaligned("out"));
+  EXPECT_THAT(refused([](MatmulParams& p) { p.activated = data + 8; }), misaligned("activated"));
 }
 
 TEST(MatmulHost, RefusesADtypeThatIsNone) {
