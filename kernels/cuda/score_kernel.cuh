@@ -307,8 +307,8 @@ __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ A
   // Keys are read once: they must not push the weights out of L2, so they leave it first.
   typename Shape::Ring ring(shared + warp * Shape::kWarpBytes,
                             reinterpret_cast<uint64_t*>(barriers + warp * Shape::Ring::kBarrierBytes), lane);
-  // In this order: the value kernel, which may start then, reads lengths, budgets and draws without waiting,
-  // and the predecessor may have written them.
+  // In this order, here or in PieceScorer::begin(): the value kernel, which may start then, reads lengths,
+  // budgets and draws without waiting, and the predecessor may have written them.
   const bool settled = kDecode && args.settled_keys;
   if (!settled) {
     wait_for_predecessor();

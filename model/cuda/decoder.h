@@ -156,6 +156,7 @@ class CudaDecoder {
   enum class LayerProduct { kQkv, kAttentionOutput, kGateUp, kDown };
   // That of gate and up activates, too, unless the activation leaves 8 bits for the next one.
   MatmulParams product(LayerProduct which, int32_t layer, int64_t rows);
+  // Where the activation leaves its result as 8 bits; null elements where it leaves 16.
   kernels::QuantizedRows input_of_down(int32_t layer, int64_t rows);
   // The product with what becomes its input: as 8 bits, if the product takes such and what makes it can.
   struct Fed {
