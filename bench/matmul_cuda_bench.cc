@@ -12,7 +12,7 @@
 // fp8_matvec_cuda.
 //
 // A second table has gate and up of an MLP with the activation behind them: the library's fastest algorithm
-// and activate_and_multiply_cuda against gated_product_cuda, in graphs that take at least 100 ms, since
+// and activate_and_multiply_cuda against gated_product_cuda, in graphs of at least 256, since
 // products of many rows are bound by power.
 //
 //     matmul_cuda_bench [FILTER]     only lines that contain FILTER
@@ -138,15 +138,8 @@ class Bench {
     if (name.find(filter_) == std::string::npos ||
         !kernels::gated_product_supports(width, product.in_features, kernels::DType::kBFloat16, limits_))
       return;
-    const MatmulParams p{.rows = rows,
-                         .out_features = product.out_features,
-                         .in_features = product.in_features,
-                         .dtype = kernels::DType::kBFloat16,
-                         .input = inputs_.data(),
-                         .weight = weights_.data(),
-                         .out = outs_.data(),
-                         .out_stride = product.out_features,
-                         .activated = activated_.data()};
+    MatmulParams p = params_of(product, rows);
+    p.activated = activated_.data();
     tuned_.tune(p, timer_.stream());
     const WarmTimes library = time(
         p, product, [&](const MatmulParams& turn) { tuned_.run(turn, timer_.stream()); }, kRunsUnderLoad);
@@ -172,15 +165,7 @@ class Bench {
   void compare(const Product& product, int64_t rows) {
     const std::string name = fmt::format("{} x {}", product.name, rows);
     if (name.find(filter_) == std::string::npos) return;
-    const MatmulParams p{.rows = rows,
-                         .out_features = product.out_features,
-                         .in_features = product.in_features,
-                         .dtype = kernels::DType::kBFloat16,
-                         .input = inputs_.data(),
-                         .weight = weights_.data(),
-                         .bias = product.bias ? biases_.data() : nullptr,
-                         .out = outs_.data(),
-                         .out_stride = product.out_features};
+    const MatmulParams p = params_of(product, rows);
     const auto run_with = [&](Matmul& matmul) {
       return time(p, product, [&](const MatmulParams& turn) { matmul.run(turn, timer_.stream()); });
     };
@@ -217,6 +202,18 @@ class Bench {
  private:
   int64_t copies_of(const Product& product) const {
     return (copies_bytes_ + weight_bytes(product) - 1) / weight_bytes(product);
+  }
+
+  MatmulParams params_of(const Product& product, int64_t rows) const {
+    return {.rows = rows,
+            .out_features = product.out_features,
+            .in_features = product.in_features,
+            .dtype = kernels::DType::kBFloat16,
+            .input = inputs_.data(),
+            .weight = weights_.data(),
+            .bias = product.bias ? biases_.data() : nullptr,
+            .out = outs_.data(),
+            .out_stride = product.out_features};
   }
 
   void run_matvec(const MatmulParams& p) {

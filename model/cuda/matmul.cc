@@ -258,8 +258,11 @@ struct Matmul::Impl {
               .input = make_layout(type, p.in_features, p.rows, p.in_features),
               .out = make_layout(type, p.out_features, p.rows, p.out_stride),
               .algorithm = {}};
-    plan.algorithm = of_library(plan, p, 1).front();
-    if (p.rows >= kFewestGatedRows && has_gated_kernel(p)) plan.algorithm = Gated{};
+    if (p.rows >= kFewestGatedRows && has_gated_kernel(p)) {
+      plan.algorithm = Gated{};
+    } else {
+      plan.algorithm = of_library(plan, p, 1).front();
+    }
     return plan;
   }
 
@@ -490,6 +493,12 @@ void Matmul::tune(const MatmulParams& params, cudaStream_t stream) {
   }
   Plan& plan = impl_->plan_of(params);
   if (plan.tuned) return;
+  if (std::holds_alternative<Gated>(plan.algorithm)) {  // not measured, only loaded
+    run(params, stream);
+    check(cudaStreamSynchronize(stream), "run the gated product");
+    plan.tuned = true;
+    return;
+  }
   const ColdWeights weights(params, impl_->cache_bytes, stream);
   float least = std::numeric_limits<float>::infinity();
   for (const cublasLtMatmulAlgo_t& algorithm : impl_->of_library(plan, params, kMostCandidates)) {
@@ -512,8 +521,6 @@ void Matmul::tune(const MatmulParams& params, cudaStream_t stream) {
   if (is_of_few_rows(params)) {
     const std::optional<float> milliseconds = impl_->time(plan, Matvec{}, params, weights, stream);
     if (milliseconds && least >= kLibraryPreferredBelow * *milliseconds) plan.algorithm = Matvec{};
-  } else if (impl_->has_gated_kernel(params) && params.rows >= kFewestGatedRows) {
-    plan.algorithm = Gated{};
   } else if (impl_->has_gated_kernel(params)) {
     const std::optional<float> milliseconds = impl_->time(plan, Gated{}, params, weights, stream);
     if (milliseconds && *milliseconds < least) plan.algorithm = Gated{};
