@@ -204,10 +204,11 @@ struct Args {
   // Pieces handed out and, behind it, blocks of the exact kernel that have ended; zero before and after every
   // launch.
   int32_t* next_piece;
-  // Decode: counts the finished score tiles of a sequence and KV head (`ready`), so that the value kernel
-  // can work on their rows while other keys are still being read, and the blocks that have taken them
-  // (`consumed`), the last of which clears both. `ready` is null where the value kernel waits for the
-  // whole score kernel.
+  // Decode: of the first `announced` sequences, the finished score tiles of a sequence and KV head (`ready`),
+  // so that the value kernel can work on their rows while other keys are still being read, and the blocks
+  // that have taken them (`consumed`), the last of which clears both. Rows of the others wait for the whole
+  // score kernel.
+  int32_t announced;
   int32_t* ready;     // [batch, num_kv_heads]
   int32_t* consumed;  // [batch, num_kv_heads]
   int32_t parts;      // most parts of a row

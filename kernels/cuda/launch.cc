@@ -226,8 +226,7 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
     }
     const auto launch_values = [&](const cuda::ValueKernel& value, bool overlaps) {
       const cuda::ValueGrid grid =
-          cuda::value_grid(value, p.num_q_heads, p.num_kv_heads,
-                           value.clusters() ? plan.cluster_blocks : plan.parts, args.pass_queries);
+          cuda::value_grid(value, p.num_q_heads, p.num_kv_heads, plan.row_blocks(value), args.pass_queries);
       launch(value.function,
              {.blocks = dim3(grid.rows, grid.parts, grid.queries),
               .threads = value.threads,

@@ -213,6 +213,26 @@ ScorePlan plan_short_decode(const AttentionParams& p, const Plan& launch, const 
           .shared_bytes = warps * warp_bytes};
 }
 
+// Sequences of a decode launch that are sampled while the keys of others are still being read: all that have
+// no room among the blocks of the value kernel that run at once. The others are sampled together behind the
+// score kernel, in the time that the last one alone would take, so announcing their pieces, and blocks that
+// read while keys are read, would only cost time.
+int32_t announced_sequences(const Plan& plan, const AttentionParams& p, const LaunchBounds& bounds,
+                            const DeviceLimits& limits) {
+  const ValueKernel kernel = value_kernel(p, plan.workers);
+  if (kernel.function == nullptr) return 0;  // another one serves every sequence
+  // Of a multiprocessor: value kernels have 128 registers a thread, and a cluster needs neighbouring ones.
+  const int64_t room = kernel.clusters() ? 384 : 512;
+  const ValueGrid grid = value_grid(kernel, p.num_q_heads, p.num_kv_heads, plan.row_blocks(kernel),
+                                    static_cast<int32_t>(bounds.num_queries));
+  const int64_t threads = int64_t{grid.rows} * grid.parts * grid.queries * kernel.threads;
+  int64_t at_once = std::min(p.batch, room * limits.multiprocessors * p.batch / threads);
+  // Clusters work so long on a row that those of all sequences gain by a head start, if not all have room.
+  if (kernel.clusters() && at_once < p.batch) at_once = 0;
+  // The last sequence is never complete before the score kernel ends.
+  return static_cast<int32_t>(p.batch - std::max<int64_t>(at_once, 1));
+}
+
 }  // namespace
 
 bool has_exact_decode(const AttentionParams& p, const DeviceLimits& limits) {
@@ -291,11 +311,11 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.pass_queries =
       static_cast<int32_t>(one_pass ? bounds.num_queries : fitting / block_queries * block_queries);
   plan.passes = static_cast<int32_t>(ceil_divide(bounds.num_queries, plan.pass_queries));
-  // The rows of a single sequence are complete only when nearly all keys have been read, so waiting for the
-  // end of the score kernel costs less than announcing every piece. Where groups share out their rows,
-  // another kernel comes in between.
-  plan.overlapped = p.batch > 1 && query.pool == 0 && plan.one_query_each && plan.passes == 1 &&
-                    p.method.score_stage == ScoreStage::kExact && p.batch * p.num_kv_heads <= kMaxPairs;
+  // Where groups share out their rows, another kernel comes in between.
+  if (query.pool == 0 && plan.one_query_each && plan.passes == 1 && stage == ScoreStage::kExact &&
+      p.batch * p.num_kv_heads <= kMaxPairs) {
+    plan.announced = announced_sequences(plan, p, bounds, limits);
+  }
 
   plan.score = plan_scores(p, stage, plan, limits);
   // The host does not know budgets, only that some may be dense; with no budgets at all none is.
@@ -392,8 +412,9 @@ Args make_args(const AttentionParams& launch, const LaunchBounds& bounds, const 
           .piece_tiles = plan.score.piece_tiles,
           .full_pieces = full_pieces(plan, plan.score),
           .next_piece = at<int32_t>(workspace, kNextPieceOffset),
-          .ready = plan.overlapped ? at<int32_t>(workspace, kReadyOffset) : nullptr,
-          .consumed = plan.overlapped ? at<int32_t>(workspace, kConsumedOffset) : nullptr,
+          .announced = plan.announced,
+          .ready = at<int32_t>(workspace, kReadyOffset),
+          .consumed = at<int32_t>(workspace, kConsumedOffset),
           .parts = plan.parts,
           .exact_partial = at_if_any<float>(workspace, plan.exact_partial_offset),
           .exact_parts = plan.exact_parts,

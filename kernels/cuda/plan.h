@@ -28,7 +28,7 @@ struct Plan {
   int32_t pass_queries = 0;
   int32_t passes = 0;
   bool one_query_each = false;
-  bool overlapped = false;  // rows are sampled while the keys of others are still being read
+  int32_t announced = 0;  // sequences, the first ones, sampled while the keys of others are still being read
 
   ScorePlan score;
   // The score kernel of dense sequences in a launch whose other queries are Bernoulli estimates, and the
@@ -61,6 +61,9 @@ struct Plan {
   int64_t row_table_bytes = 0;
   int32_t row_slots = 0;
   int64_t workspace_bytes = 0;  // grows with every bound: enough for any launch within the bounds
+
+  // Most blocks that share a row of the value kernel.
+  int32_t row_blocks(const ValueKernel& kernel) const { return kernel.clusters() ? cluster_blocks : parts; }
 };
 
 inline constexpr int64_t kWorkspaceAlignment = 256;

@@ -104,6 +104,8 @@ class KeyProducts {
   // blocks beside them.
   static constexpr int kRingBytes = 16 * 1024;
   static constexpr int kColumns = 8 * kColumnTiles;
+  // Stages that a warp takes at a time in decode. Of the largest heads the ring has no more than two.
+  static constexpr int kDecodeStep = kHeadDim <= 128 ? 2 : 1;
   static constexpr bool kHasNorms = true;
   static constexpr int kVectors = 2;  // of weights that a lane stores
   using Scores = TileScores<kColumnTiles>;

@@ -115,13 +115,17 @@ class PieceScorer {
         finish(piece, tile, bad_page, scores, norms);
       }
       done = {.pair = piece.sequence * args_.p.num_kv_heads + piece.kv_head,
-              .tiles = kDecode && args_.ready != nullptr ? piece.last_tile - piece.first_tile : 0};
+              .tiles = kDecode && piece.sequence < args_.announced ? piece.last_tile - piece.first_tile : 0};
       piece = next;
     } while (piece.exists || done.tiles > 0);
   }
 
  private:
   static constexpr int kTileStages = kScoreTile / kStageKeys;
+  // Stages that are waited for, multiplied and refilled together. A warp has its instructions one after the
+  // other, most of them waiting for the one before, so it takes two stages in less time than one twice.
+  static constexpr int kStep = kDecode ? Products::kDecodeStep : 1;
+  static_assert(Shape::kStages >= 2 * kStep && kTileStages % kStep == 0);
 
   // Tiles that are done but not announced yet.
   struct Done {
@@ -220,13 +224,23 @@ class PieceScorer {
   // Products of a tile's first `stages` stages.
   __device__ __forceinline__ void score_tile(int32_t stages, typename Products::Scores& scores) {
 #pragma unroll
-    for (int i = 0; i < kTileStages; ++i) {
+    for (int i = 0; i < kTileStages; i += kStep) {
       if (i < stages) {
-        products_.multiply(ring_.wait(), i, scores);
-        ring_.advance();
+        uint32_t keys[kStep] = {ring_.wait()};
+        // In the place of a stage that the tile does not have stands the one before: finish() hides it.
+        int32_t last = 0;
+#pragma unroll
+        for (int j = 1; j < kStep; ++j) {
+          last += i + j < stages ? 1 : 0;
+          keys[j] = ring_.wait(last);
+        }
+#pragma unroll
+        for (int j = 0; j < kStep; ++j) products_.multiply(keys[j], i + j, scores);
+        ring_.advance(last + 1);
         fill();
       } else {
-        Products::clear(i, scores);
+#pragma unroll
+        for (int j = 0; j < kStep; ++j) Products::clear(i + j, scores);
       }
     }
   }
@@ -289,9 +303,15 @@ __device__ __forceinline__ void prefetch_page(const Args& args, int32_t worker, 
   prefetch(&args.p.page_table[int64_t{b} * args.p.max_pages + min(entry, args.p.max_pages - 1)]);
 }
 
+// Blocks that the registers of a multiprocessor have room for. Only one block is launched, but the value
+// kernel's blocks stand beside it only where it leaves them half of the registers. Wide products need more.
+template <class Products, ScoreUse kUse>
+inline constexpr int kScoreBlocks = (kUse == ScoreUse::kDecode && Products::kColumns <= 8) ? 2 : 1;
+
 // Grid: one block a multiprocessor, each warp on its own.
 template <class Products, ScoreUse kUse>
-__global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ Args args) {
+__global__ void __launch_bounds__(256, (kScoreBlocks<Products, kUse>))
+    score_kernel(const __grid_constant__ Args args) {
   constexpr bool kDecode = kUse != ScoreUse::kPrefill;
   using Shape = ScoreShape<Products>;
   extern __shared__ __align__(128) char shared[];

@@ -22,6 +22,9 @@ class SplitProducts {
   // As many stages as make up what a warp has in flight of 16-bit keys, a little more than 16 KiB.
   static constexpr int kRingBytes = 17 * 1024;
   static constexpr int kColumns = 4 * kHeadTiles;
+  // Stages that a warp takes at a time in decode. Products of many heads are slower with two, for want of
+  // registers.
+  static constexpr int kDecodeStep = kHeadTiles == 1 ? 2 : 1;
   static constexpr bool kHasNorms = false;
   static constexpr int kVectors = 1;  // of weights that a lane stores
   // scores[r][m] is that of key 8 m + lane / 4 and query 4 r + lane % 4, without the unit of the query.

@@ -276,9 +276,10 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
   }
   const bool last_block =
       blockIdx.x == gridDim.x - 1 && blockIdx.y == gridDim.y - 1 && blockIdx.z == gridDim.z - 1;
+  const bool announced = row.sequence < args.announced;
   // The last block always waits, because the end of this kernel must mean that the score kernel
   // has ended, too.
-  if (args.ready == nullptr || last_block) wait_for_predecessor();
+  if (!announced || last_block) wait_for_predecessor();
   if (last_block && threadIdx.x == 0) *args.next_piece = 0;
 
   if (row.head >= args.p.num_q_heads || part >= parts) return;
@@ -295,7 +296,7 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
   if (Selection::kDense && is_decoded_exactly(args, row.sequence, sequence.queries)) return;
 
   const int32_t pair = row.sequence * args.p.num_kv_heads + row.kv_head;
-  if (args.ready != nullptr) {
+  if (announced) {
     if (group.thread() == 0) await(&args.ready[pair], row.tiles);
     group.sync();
   }
@@ -341,8 +342,7 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
     group.sync();
   }
   if (parts == 1) discard_weights(row.weights, row.tiles, group);
-  if (args.ready != nullptr && group.thread() == 0 &&
-      atomicAdd(&args.consumed[pair], 1) == args.group * parts - 1) {
+  if (announced && group.thread() == 0 && atomicAdd(&args.consumed[pair], 1) == args.group * parts - 1) {
     args.consumed[pair] = 0;
     args.ready[pair] = 0;
   }

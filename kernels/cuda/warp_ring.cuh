@@ -132,15 +132,20 @@ class WarpRing {
 #endif
   }
 
-  // Waits for the oldest stage that was filled and not read; its address in shared memory.
-  __device__ __forceinline__ uint32_t wait() {
-    const int32_t slot = read_ & (kStages - 1);
+  // Waits for the oldest stage that was filled and not read, or for the one `ahead` of it; its address in
+  // shared memory.
+  __device__ __forceinline__ uint32_t wait(int32_t ahead = 0) {
+    const int32_t stage = read_ + ahead;
+    const int32_t slot = stage & (kStages - 1);
 #if __CUDA_ARCH__ >= 900
-    wait_at(barrier_address_ + 8 * slot, read_ / kStages);
+    wait_at(barrier_address_ + 8 * slot, static_cast<uint32_t>(stage) / kStages);
 #else
     // The count of groups that may stay in flight is a constant: a ring that is not full is waited for whole.
-    if (filled_ - read_ == kStages) {
+    const bool full = filled_ - read_ == kStages;
+    if (full && ahead == 0) {
       wait_for_copies<kStages - 1>();
+    } else if (full && ahead == 1) {
+      wait_for_copies<kStages - 2>();
     } else {
       wait_for_copies<0>();
     }
@@ -149,10 +154,10 @@ class WarpRing {
     return data_address_ + slot * kSlotBytes;
   }
 
-  // Gives the stage returned by wait() back; the next fill may overwrite it.
-  __device__ __forceinline__ void advance() {
+  // Gives the oldest `stages` stages, which have been waited for, back; the next fill may overwrite them.
+  __device__ __forceinline__ void advance(int32_t stages = 1) {
     __syncwarp();
-    ++read_;
+    read_ += stages;
   }
 
  private:

@@ -65,7 +65,8 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim, kCorrected>::kThreads, 
   const bool last_block =
       blockIdx.x == gridDim.x - 1 && blockIdx.y == gridDim.y - 1 && blockIdx.z == gridDim.z - 1;
   // As in value_kernel.
-  if (args.ready == nullptr || last_block) wait_for_predecessor();
+  const bool announced = row.sequence < args.announced;
+  if (!announced || last_block) wait_for_predecessor();
   if (last_block && thread == 0) *args.next_piece = 0;
 
   if (parts.rank >= parts.blocks) return;
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim, kCorrected>::kThreads, 
   arrive_at_cluster();
 
   const int32_t pair = row.sequence * args.p.num_kv_heads + row.kv_head;
-  if (args.ready != nullptr) {
+  if (announced) {
     if (thread == 0) await(&args.ready[pair], row.tiles);
     group.sync();
   }
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim, kCorrected>::kThreads, 
 #pragma unroll 1
   for (int32_t slot = 0; slot < parts.slots(); ++slot)
     discard_weights(row, parts.first_tile(slot), parts.tiles_of(slot), group);
-  if (args.ready != nullptr && thread == 0 && atomicAdd(&args.consumed[pair], 1) == parts.blocks - 1) {
+  if (announced && thread == 0 && atomicAdd(&args.consumed[pair], 1) == parts.blocks - 1) {
     args.consumed[pair] = 0;
     args.ready[pair] = 0;
   }

@@ -81,7 +81,8 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
   const bool last_block =
       blockIdx.x == gridDim.x - 1 && blockIdx.y == gridDim.y - 1 && blockIdx.z == gridDim.z - 1;
   // As in value_kernel.
-  if (args.ready == nullptr || last_block) wait_for_predecessor();
+  const bool announced = row.sequence < args.announced;
+  if (!announced || last_block) wait_for_predecessor();
   if (last_block && threadIdx.x == 0) *args.next_piece = 0;
 
   if (!exists || part >= parts) return;
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
   if (row.budget == kDenseBudget) return;  // the kernel for dense sequences serves it
 
   const int32_t pair = row.sequence * args.p.num_kv_heads + row.kv_head;
-  if (args.ready != nullptr) {
+  if (announced) {
     if (group.thread() == 0) await(&args.ready[pair], row.tiles);
     group.sync();
   }
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
     group.sync();
     discard_weights(row, 0, row.tiles, group);
   }
-  if (args.ready != nullptr && group.thread() == 0 && atomicAdd(&args.consumed[pair], 1) == parts - 1) {
+  if (announced && group.thread() == 0 && atomicAdd(&args.consumed[pair], 1) == parts - 1) {
     args.consumed[pair] = 0;
     args.ready[pair] = 0;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "base/error.h"
 #include "kernels/cuda/plan.h"
@@ -211,23 +212,28 @@ std::vector<double> CudaLaunch::run() {
   attend();
   check();
   const std::vector<double> result = output();
-  expect_the_same_of_short_rows();
+  expect_the_same_of_other_ways();
   return result;
 }
 
-void CudaLaunch::expect_the_same_of_short_rows() {
-  const auto are_short = [&] {
-    return cuda::make_plan(device_params(), bounds, limits).short_decode.warps > 0;
+void CudaLaunch::expect_the_same_of_other_ways() {
+  enum Way { kBehind, kOverlapped, kShortRows };
+  const auto way = [&] {
+    const cuda::Plan plan = cuda::make_plan(device_params(), bounds, limits);
+    return plan.short_decode.warps > 0 ? kShortRows : plan.announced > 0 ? kOverlapped : kBehind;
   };
+  if (rows_read_) return;  // every run adds to them
   const DeviceLimits device = limits;
-  if (rows_read_ || are_short()) return;
-  limits.multiprocessors = 1;
-  if (are_short()) {
-    const std::vector<unsigned char> expected = output_bytes_;
+  std::set<Way> seen = {way()};
+  const std::vector<unsigned char> expected = output_bytes_;
+  for (limits.multiprocessors = 1; limits.multiprocessors < std::min(16, device.multiprocessors);
+       ++limits.multiprocessors) {
+    if (!seen.insert(way()).second) continue;
     attend();
     check();
     output();
-    EXPECT_TRUE(output_bytes_ == expected) << "the kernel for short rows computes other bytes";
+    EXPECT_TRUE(output_bytes_ == expected)
+        << "other bytes where there are " << limits.multiprocessors << " multiprocessors, way " << way();
   }
   limits = device;
 }

@@ -74,7 +74,7 @@ std::vector<double> run_on_device(Launch& launch, KernelsOf kernels) {
   std::memset(workspace, 0, cuda::kHeaderBytes);
 
   cuda::Args args = cuda::make_args(launch.params, bounds, plan, workspace);
-  args.ready = nullptr;  // all scores are there
+  args.announced = 0;  // all scores are there
   args.p.out = out.data();
   EmulatedLaunch emulated{.args = &args,
                           .estimator = launch.params.method.estimator,

@@ -122,7 +122,8 @@ TEST(CudaPlan, ArraysAreAlignedAndLieApart) {
 TEST(CudaPlan, CountersFitTheHeader) {
   const auto check = [](const AttentionParams& p, const LaunchBounds& bounds) {
     const Plan plan = make_plan(p, bounds, kH200);
-    if (plan.overlapped) {
+    if (plan.announced > 0) {
+      ASSERT_LT(plan.announced, p.batch) << describe(p, bounds);
       ASSERT_EQ(plan.passes, 1) << describe(p, bounds);
       ASSERT_LE(p.batch * p.num_kv_heads, kMaxPairs) << describe(p, bounds);
     }
@@ -323,32 +324,63 @@ TEST(CudaPlan, AClusterHasFewerBlocksWhereManyGroupsAreServed) {
   EXPECT_EQ(make_plan(p, decode(6, 32768, 128), without).workers, Workers::kBlock);
 }
 
+TEST(CudaPlan, SequencesWhoseValueBlocksFitAtOnceAreNotAnnounced) {
+  const auto announced = [](Estimator estimator, int64_t batch, int32_t max_budget,
+                            const DeviceLimits& limits = kH200) {
+    const AttentionParams p = launch({.estimator = estimator, .batch = batch});
+    return make_plan(p, decode(batch, 32768, max_budget), limits).announced;
+  };
+  // A block of 256 threads for each of 32 heads, two of them on a multiprocessor.
+  EXPECT_EQ(announced(Estimator::kSys, 1, 128), 0);
+  EXPECT_EQ(announced(Estimator::kSys, 8, 128), 0);
+  EXPECT_EQ(announced(Estimator::kSys, 9, 128), 1);
+  EXPECT_EQ(announced(Estimator::kSys, 16, 128), 8);
+  // Blocks share a row with many samples.
+  EXPECT_EQ(announced(Estimator::kSys, 4, 1024), 0);
+  EXPECT_EQ(announced(Estimator::kSys, 4, 2048), 2);
+  EXPECT_EQ(announced(Estimator::kSys, 1, 1 << 16), 0) << "a single one is complete at the end";
+  // A warp for each head.
+  EXPECT_EQ(announced(Estimator::kSys, 66, 8), 0);
+  EXPECT_EQ(announced(Estimator::kSys, 300, 8), 234);
+  // A cluster of four blocks for each of eight KV heads.
+  EXPECT_EQ(announced(Estimator::kJoint, 6, 128), 0);
+  EXPECT_EQ(announced(Estimator::kJoint, 7, 128), 6);
+  DeviceLimits half = kH200;
+  half.multiprocessors /= 2;
+  EXPECT_EQ(announced(Estimator::kSys, 8, 128, half), 4);
+  // Exact attention over planes has one kernel for scores and values.
+  const int8_t plane = 0;
+  AttentionParams planes = launch({.estimator = Estimator::kExact, .batch = 16});
+  planes.split = {.high = &plane, .low = &plane};
+  EXPECT_EQ(make_plan(planes, decode(16, 32768), kH200).announced, 0);
+}
+
 TEST(CudaPlan, WhereGroupsShareOutTheirRowsTheValueKernelWaitsForAllScores) {
-  const LaunchBounds bounds = decode(6, 16384, 8);
-  const Plan joint = make_plan(launch({.estimator = Estimator::kJoint, .batch = 6}), bounds, kH200);
-  EXPECT_TRUE(joint.overlapped);
+  const LaunchBounds bounds = decode(80, 16384, 8);
+  const Plan joint = make_plan(launch({.estimator = Estimator::kJoint, .batch = 80}), bounds, kH200);
+  EXPECT_GT(joint.announced, 0);
   EXPECT_EQ(joint.pools_offset, 0);
-  const Plan pooled = make_plan(launch({.estimator = Estimator::kPooled, .batch = 6}), bounds, kH200);
-  EXPECT_FALSE(pooled.overlapped);
+  const Plan pooled = make_plan(launch({.estimator = Estimator::kPooled, .batch = 80}), bounds, kH200);
+  EXPECT_EQ(pooled.announced, 0);
   EXPECT_GE(pooled.pools_offset, pooled.partial_offset);
   EXPECT_GT(pooled.rest_below_offset, pooled.pools_offset);
 }
 
 TEST(CudaPlan, WhereNormsCountTheirSumsHaveAPlaceAndTheValueKernelOverlapsAllTheSame) {
-  const LaunchBounds bounds = decode(6, 16384, 8);
-  AttentionParams p = launch({.estimator = Estimator::kJoint, .batch = 6});
+  const LaunchBounds bounds = decode(80, 16384, 8);
+  AttentionParams p = launch({.estimator = Estimator::kJoint, .batch = 80});
   const Plan plain = make_plan(p, bounds, kH200);
   EXPECT_EQ(plain.norm_stats_offset, 0);
   set_parameter(&p.method, "value-norms", 1);
   const Plan plan = make_plan(p, bounds, kH200);
-  EXPECT_TRUE(plan.overlapped);
-  const int64_t rows = int64_t{6} * p.num_q_heads;
+  EXPECT_GT(plan.announced, 0);
+  const int64_t rows = p.batch * p.num_q_heads;
   EXPECT_GE(plan.norm_stats_offset, plan.weights_offset + rows * plan.row_tiles * kScoreTile * 2);
   const int64_t bytes = rows * plan.row_tiles * int64_t{sizeof(NormStats)};
   EXPECT_LE(plan.norm_stats_offset + bytes, plan.workspace_bytes);
   EXPECT_GE(plan.workspace_bytes, plain.workspace_bytes + bytes);
   for (const int32_t length : {kShortTiles * kScoreTile, kWarpGroupKeys, 2048})
-    EXPECT_EQ(make_plan(p, decode(6, length, 8), kH200).norm_stats_offset, 0)
+    EXPECT_EQ(make_plan(p, decode(80, length, 8), kH200).norm_stats_offset, 0)
         << "the sizes of all rows are held";
 }
 
