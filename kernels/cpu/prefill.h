@@ -14,6 +14,7 @@
 #include "kernels/cpu/item_data.h"
 #include "kernels/cpu/lane_draws.h"
 #include "kernels/cpu/lane_select.h"
+#include "kernels/cpu/prefill_cache.h"
 #include "kernels/cpu/read_rows.h"
 #include "kernels/cpu/score_query.h"
 #include "kernels/cpu/select.h"
@@ -34,8 +35,9 @@ class Prefill {
         counts_row_(row_of(p.method.estimator).counts_row),
         scope_(row_of(p.method.estimator).scope),
         pick_lanes_(kPickLanes[p.method.estimator]),
-        padded_keys_((data_.keys + kLanes - 1) / kLanes * kLanes),
-        padded_dim_((p.head_dim + kLanes - 1) / kLanes * kLanes),
+        cache_(p, data_, work),
+        padded_keys_(cache_.padded_keys()),
+        padded_dim_(cache_.padded_dim()),
         read_(p, item.sequence, item.num_queries * item.num_kv_heads, data_.keys, work) {
     if constexpr (kMayTile) {
       score_by_tiles_ = data_.exact_scores && p.head_dim % 32 == 0;
@@ -61,8 +63,7 @@ class Prefill {
   static constexpr Methods::Table<typename PickLanesOf<V>::Function, PickLanesOf<V>> kPickLanes{};
   // Widening a value costs about as much as reading it so often saves.
   static constexpr int32_t kReadsAKey = 2;
-  // Matrix tiles take bfloat16 operands.
-  static constexpr bool kMayTile = V::kTiles && sizeof(T) == sizeof(uint16_t);
+  static constexpr bool kMayTile = PrefillCache<V, T>::kMayTile;
 
   void attend_all() {
     places_ = work_.places.reserve(padded_keys_);
@@ -99,24 +100,23 @@ class Prefill {
   // Sixteen queries at a time, the rows of their lanes those of one head after the other; the heads of the
   // scope choose together.
   void attend_together() {
-    offsets_ = data_.locate_keys(work_);
+    cache_.locate_keys();
     const float* norms = data_.locate_norms(work_);
     const int32_t kv_heads = data_.item.num_kv_heads;
     const int32_t heads = kv_heads * data_.group;
-    const int64_t head_elements = int64_t{p_.page_size} * p_.head_dim;
     const int64_t head_weights = int64_t{padded_keys_} * kLanes;
     weights_ = work_.weights.reserve(heads * head_weights);
     float* const all_weights = weights_;
     float* scales = work_.scales.reserve(int64_t{heads} * kLanes);  // 1 / each row's sum of weights
-    if (kv_heads == 1) load_keys(offsets_, 0);
-    if (reads_often(1, rows_of_group(p_.method.unit, data_.samples, data_.group))) load_values();
+    if (kv_heads == 1) load_keys(0);
+    if (reads_often(1, rows_of_group(p_.method.unit, data_.samples, data_.group))) cache_.load_values();
     for (int64_t first = 0; first < data_.item.num_queries; first += kLanes) {
       count_ = static_cast<int32_t>(std::min<int64_t>(kLanes, data_.item.num_queries - first));
       const int32_t keys = data_.visible(first + count_ - 1);
       float* sizes = work_.sizes.reserve(int64_t{kv_heads} * keys * kLanes);
       for (int32_t head = 0; head < heads; ++head) {
         const int32_t kv_head = head / data_.group, in_group = head % data_.group;
-        if (kv_heads > 1 && in_group == 0) load_keys(offsets_, kv_head * head_elements);
+        if (kv_heads > 1 && in_group == 0) load_keys(kv_head);
         for (int32_t lane = 0; lane < kLanes; ++lane)
           rows_[lane] = {first + std::min(lane, count_ - 1), head};
         weights_ = all_weights + head * head_weights;
@@ -200,17 +200,24 @@ class Prefill {
   int32_t head_of(int32_t lane) const { return data_.first_head + rows_[lane].head_in_group; }
   T* out(int32_t lane) const { return data_.out(query_of(lane), head_of(lane)); }
 
-  // Keys [padded keys, head_dim] and values [padded keys, padded head_dim], zeros in the padding: as float32,
-  // or in the order of the tiles. Values that rows read one at a time may stay where they lie.
+  // What the rows of an item with one KV head read. Values that rows read one at a time may stay where they
+  // lie.
   void load_cache() {
-    offsets_ = data_.locate_keys(work_);
-    load_keys(offsets_, 0);
+    cache_.locate_keys();
+    load_keys(0);
     if constexpr (kMayTile) {
-      if (sum_by_tiles_) return load_tile_values(offsets_);
+      if (sum_by_tiles_) return cache_.load_tile_values();
     }
     const bool from_lists = pick_lanes_ != nullptr || (counts_row_ && lists_counts(data_.visible(0)));
     if (data_.samples == kDenseBudget || !from_lists || reads_often(data_.group, data_.samples))
-      load_values();
+      cache_.load_values();
+  }
+
+  void load_keys(int32_t kv_head) {
+    if constexpr (kMayTile) {
+      if (score_by_tiles_) return cache_.load_tile_keys(kv_head);
+    }
+    cache_.load_keys(kv_head);
   }
 
   // Whether systematic counts become lists of keys in rows that see so many.
@@ -223,76 +230,6 @@ class Prefill {
   bool reads_often(int64_t lists, int64_t samples) const {
     return sizeof(T) < sizeof(float) &&
            data_.item.num_queries * lists * samples >= kReadsAKey * int64_t{data_.keys};
-  }
-
-  // Of every KV head of the item [padded keys, padded head_dim].
-  void load_values() {
-    const int32_t kv_heads = data_.item.num_kv_heads;
-    values_ = work_.values.reserve(kv_heads * padded_keys_ * padded_dim_);
-    for (int32_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
-      const T* pages = data_.value_pages() + int64_t{kv_head} * p_.page_size * p_.head_dim;
-      float* of_head = values_ + kv_head * padded_keys_ * padded_dim_;
-      for (int64_t key = 0; key < data_.keys; ++key)
-        widen_vector(pages + offsets_[key], of_head + key * padded_dim_, padded_dim_);
-      std::fill(of_head + data_.keys * padded_dim_, of_head + padded_keys_ * padded_dim_, 0.0f);
-    }
-  }
-
-  // Keys of the KV head that lies `head_elements` beyond the item's first.
-  void load_keys(const int64_t* offsets, int64_t head_elements) {
-    if constexpr (kMayTile) {
-      if (score_by_tiles_) return load_tile_keys(offsets, head_elements);
-    }
-    keys_ = work_.keys.reserve(padded_keys_ * p_.head_dim + kLanes);
-    for (int64_t key = 0; key < data_.keys; ++key) {
-      widen_vector(data_.key_pages() + head_elements + offsets[key], keys_ + key * p_.head_dim, p_.head_dim);
-    }
-    std::fill(keys_ + data_.keys * int64_t{p_.head_dim}, keys_ + padded_keys_ * p_.head_dim, 0.0f);
-  }
-
-  void load_tile_keys(const int64_t* offsets, int64_t head_elements) {
-    tile_keys_ = work_.tile_keys.reserve(padded_keys_ * p_.head_dim);
-    for (int64_t key = 0; key < data_.keys; ++key) {
-      std::memcpy(tile_keys_ + key * p_.head_dim, data_.key_pages() + head_elements + offsets[key],
-                  p_.head_dim * sizeof(T));
-    }
-    std::fill(tile_keys_ + data_.keys * int64_t{p_.head_dim}, tile_keys_ + padded_keys_ * p_.head_dim,
-              uint16_t{0});
-  }
-
-  // Transposed values as pairs of keys [head_dim][pairs of keys], so that a tile has 16 elements
-  // times 32 keys.
-  void load_tile_values(const int64_t* offsets) {
-    static constexpr uint16_t kZeros[256] = {};
-    pair_stride_ = (data_.keys + 31) / 32 * 16;
-    tile_values_ = work_.tile_values.reserve(p_.head_dim * pair_stride_);
-    const auto value = [&](int64_t key) {
-      return key < data_.keys ? data_.value_pages() + offsets[key] : kZeros;
-    };
-    for (int64_t pair = 0; pair < pair_stride_; pair += kLanes) {
-      for (int32_t dim = 0; dim < p_.head_dim; dim += kLanes) {
-        F block[kLanes];
-        for (int i = 0; i < kLanes; ++i) {
-          const int64_t key = 2 * (pair + i);
-          block[i] = V::interleave(value(key) + dim, value(key + 1) + dim);
-        }
-        V::transpose(block);
-        for (int i = 0; i < kLanes; ++i) {
-          V::store(reinterpret_cast<float*>(tile_values_ + (dim + i) * pair_stride_ + pair), block[i]);
-        }
-      }
-    }
-  }
-
-  void widen_vector(const T* from, float* to, int64_t width) {
-    for (int32_t i = 0; i < width; i += kLanes) {
-      const int32_t left = p_.head_dim - i;
-      if (left >= kLanes) {
-        V::store(to + i, V::load(from + i));
-      } else {
-        V::store_partial(to + i, V::load_partial(from + i, left), std::min<int32_t>(kLanes, width - i));
-      }
-    }
   }
 
   // weights_, which has room for padded_keys_ keys, becomes exp(scale * (score - largest)) of the rows in the
@@ -406,14 +343,14 @@ class Prefill {
     if constexpr (kMayTile) {
       if (score_by_tiles_) {
         float* scores = weights_ + int64_t{first} * kLanes;
-        V::tile_product(tile_keys_ + int64_t{first} * p_.head_dim, int64_t{p_.head_dim} * 2, tile_queries_,
-                        p_.head_dim / 32, scores);
+        V::tile_product(cache_.tile_keys(first), int64_t{p_.head_dim} * 2, tile_queries_, p_.head_dim / 32,
+                        scores);
         for (int k = 0; k < V::kKeyTile; ++k) sums[k] = V::load(scores + k * kLanes);
         return;
       }
     }
     for (int k = 0; k < V::kKeyTile; ++k) sums[k] = V::zero();
-    const float* keys = keys_ + int64_t{first} * p_.head_dim;
+    const float* keys = cache_.keys(first);
     for (int32_t i = 0; i < p_.head_dim; ++i) {
       const F query = V::load(queries_ + int64_t{i} * kLanes);
 #pragma GCC unroll 16
@@ -485,7 +422,7 @@ class Prefill {
     }
     alignas(64) float sums[kLanes * kLanes];  // [elements, rows]
     for (int32_t dim = 0; dim < p_.head_dim; dim += kLanes) {
-      V::tile_product(reinterpret_cast<const uint16_t*>(tile_values_ + dim * pair_stride_), pair_stride_ * 4,
+      V::tile_product(reinterpret_cast<const uint16_t*>(cache_.tile_values(dim)), cache_.pair_stride() * 4,
                       tile_weights_, chunks, sums);
       F block[kLanes];
       for (int i = 0; i < kLanes; ++i) block[i] = V::load(sums + i * kLanes) * scale;
@@ -501,7 +438,7 @@ class Prefill {
       for (int c = 0; c < kChunks; ++c) sums[r][c] = V::zero();
     }
     const float* weights = weights_ + first_lane;
-    const float* values = values_ + dim;
+    const float* values = cache_.values(0) + dim;
     for (int32_t key = 0; key < keys; ++key, weights += kLanes, values += padded_dim_) {
       F value[kChunks];
       for (int c = 0; c < kChunks; ++c) value[c] = V::load(values + c * kLanes);
@@ -558,7 +495,7 @@ class Prefill {
                    const Weigh& weigh) {
     // Locals: what is stored in the list could be members as far as the compiler knows.
     int64_t* const places = places_;
-    const int64_t* const offsets = values_ == nullptr ? offsets_ : nullptr;
+    const int64_t* const offsets = cache_.values(0) == nullptr ? cache_.offsets() : nullptr;
     const int64_t width = padded_dim_;
     const int32_t first = kv_head * keys;
     listed_ = picks.visit(lane, first, first + keys, [=](int32_t i, int32_t numbered, float weight) {
@@ -581,8 +518,8 @@ class Prefill {
               .base = base, .places = places_, .factors = factors_, .stride = padded_keys_, .count = listed_},
           heads, p_.head_dim, scale, out);
     };
-    if (values_ != nullptr) return gather(values_ + kv_head * padded_keys_ * padded_dim_);
-    gather(data_.value_pages() + int64_t{kv_head} * p_.page_size * p_.head_dim);
+    if (const float* values = cache_.values(kv_head); values != nullptr) return gather(values);
+    gather(cache_.value_pages(kv_head));
   }
 
   // Computes one row from its picks.
@@ -596,12 +533,13 @@ class Prefill {
     if (read_.counts()) {
       for (int32_t i = 0; i < count; ++i) read_.mark(query_of(lane), picks.all ? i : list[i].key);
     }
+    const float* const values = cache_.values(0);
     T* row_out = out(lane);
     for (int32_t dim = 0; dim < padded_dim_; dim += kLanes) {
       F sum = V::zero();
       for (int32_t i = 0; i < count; ++i) {
         const Pick pick = picks.all ? Pick{i, weights[i]} : list[i];
-        sum = V::fma(V::load(values_ + pick.key * padded_dim_ + dim), V::set1(pick.weight), sum);
+        sum = V::fma(V::load(values + pick.key * padded_dim_ + dim), V::set1(pick.weight), sum);
       }
       sum = sum * V::set1(picks.scale);
       const int32_t lanes = std::min(kLanes, p_.head_dim - dim);
@@ -619,26 +557,21 @@ class Prefill {
   const bool counts_row_;
   const Scope scope_;
   const typename PickLanesOf<V>::Function pick_lanes_;  // null: rows are selected one by one
+  PrefillCache<V, T> cache_;
   const int64_t padded_keys_;
   const int64_t padded_dim_;
   ReadRows read_;      // of each query and KV head
   int32_t count_ = 0;  // rows in the lanes
   Position rows_[kLanes];
-  const int64_t* offsets_ = nullptr;  // of the keys' vectors in the pages
-  int32_t listed_ = 0;                // value vectors in the list
-  int64_t* places_ = nullptr;         // [listed] in values_, or in the pages where that is null
-  float* factors_ = nullptr;          // [heads, padded keys] of which the first `listed` are used
+  int32_t listed_ = 0;         // value vectors in the list
+  int64_t* places_ = nullptr;  // [listed] in the loaded values, or in the pages where there are none
+  float* factors_ = nullptr;   // [heads, padded keys] of which the first `listed` are used
   float* queries_ = nullptr;
-  float* keys_ = nullptr;
-  float* values_ = nullptr;
   float* weights_ = nullptr;  // [padded keys, 16]; [heads, padded keys, 16] of heads that choose together
   bool score_by_tiles_ = false;
   bool sum_by_tiles_ = false;
-  uint16_t* tile_keys_ = nullptr;     // [padded keys, head_dim]
   uint32_t* tile_queries_ = nullptr;  // [head_dim / 2, 16]
-  uint32_t* tile_values_ = nullptr;   // [head_dim, pair_stride_]
   uint32_t* tile_weights_ = nullptr;  // [pairs of keys, 16]
-  int64_t pair_stride_ = 0;           // pairs of keys, a multiple of 16
 };
 
 }  // namespace allot::kernels::cpu
