@@ -311,9 +311,10 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.pass_queries =
       static_cast<int32_t>(one_pass ? bounds.num_queries : fitting / block_queries * block_queries);
   plan.passes = static_cast<int32_t>(ceil_divide(bounds.num_queries, plan.pass_queries));
-  // Where groups share out their rows, another kernel comes in between.
-  if (query.pool == 0 && plan.one_query_each && plan.passes == 1 && stage == ScoreStage::kExact &&
-      p.batch * p.num_kv_heads <= kMaxPairs) {
+  // Without overlapping launches nobody gains by an announcement, and where groups share out their rows,
+  // another kernel comes in between.
+  if (limits.compute_capability >= 90 && query.pool == 0 && plan.one_query_each && plan.passes == 1 &&
+      stage == ScoreStage::kExact && p.batch * p.num_kv_heads <= kMaxPairs) {
     plan.announced = announced_sequences(plan, p, bounds, limits);
   }
 

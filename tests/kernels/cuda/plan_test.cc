@@ -348,6 +348,7 @@ TEST(CudaPlan, SequencesWhoseValueBlocksFitAtOnceAreNotAnnounced) {
   DeviceLimits half = kH200;
   half.multiprocessors /= 2;
   EXPECT_EQ(announced(Estimator::kSys, 8, 128, half), 4);
+  EXPECT_EQ(announced(Estimator::kSys, 16, 128, kDevices[0]), 0) << "kernels do not overlap there";
   // Exact attention over planes has one kernel for scores and values.
   const int8_t plane = 0;
   AttentionParams planes = launch({.estimator = Estimator::kExact, .batch = 16});
