@@ -36,8 +36,6 @@ class Prefill {
         scope_(row_of(p.method.estimator).scope),
         pick_lanes_(kPickLanes[p.method.estimator]),
         cache_(p, data_, work),
-        padded_keys_(cache_.padded_keys()),
-        padded_dim_(cache_.padded_dim()),
         read_(p, item.sequence, item.num_queries * item.num_kv_heads, data_.keys, work) {
     if constexpr (kMayTile) {
       score_by_tiles_ = data_.exact_scores && p.head_dim % 32 == 0;
@@ -63,11 +61,12 @@ class Prefill {
   static constexpr Methods::Table<typename PickLanesOf<V>::Function, PickLanesOf<V>> kPickLanes{};
   // Widening a value costs about as much as reading it so often saves.
   static constexpr int32_t kReadsAKey = 2;
-  static constexpr bool kMayTile = PrefillCache<V, T>::kMayTile;
+  // Matrix tiles take bfloat16 operands.
+  static constexpr bool kMayTile = V::kTiles && sizeof(T) == sizeof(uint16_t);
 
   void attend_all() {
-    places_ = work_.places.reserve(padded_keys_);
-    factors_ = work_.factors.reserve(padded_keys_ * data_.group);
+    places_ = work_.places.reserve(cache_.padded_keys());
+    factors_ = work_.factors.reserve(cache_.padded_keys() * data_.group);
     if (data_.samples > 0 && scope_ != Scope::kHead) {
       attend_together();
     } else {
@@ -79,7 +78,7 @@ class Prefill {
   // Sixteen rows at a time, whatever their queries and heads.
   void attend_alone() {
     if (data_.samples != 0) load_cache();
-    weights_ = work_.weights.reserve(int64_t{padded_keys_} * kLanes);
+    weights_ = work_.weights.reserve(cache_.padded_keys() * kLanes);
     Position next;
     for (int64_t left = data_.item.num_queries * data_.group; left > 0; left -= kLanes) {
       count_ = static_cast<int32_t>(std::min<int64_t>(kLanes, left));
@@ -104,7 +103,7 @@ class Prefill {
     const float* norms = data_.locate_norms(work_);
     const int32_t kv_heads = data_.item.num_kv_heads;
     const int32_t heads = kv_heads * data_.group;
-    const int64_t head_weights = int64_t{padded_keys_} * kLanes;
+    const int64_t head_weights = cache_.padded_keys() * kLanes;
     weights_ = work_.weights.reserve(heads * head_weights);
     float* const all_weights = weights_;
     float* scales = work_.scales.reserve(int64_t{heads} * kLanes);  // 1 / each row's sum of weights
@@ -124,7 +123,7 @@ class Prefill {
         V::store(scales + int64_t{head} * kLanes, scale);
         const bool last = norms != nullptr && in_group == data_.group - 1;
         add_probabilities(keys, scale, in_group == 0,
-                          last ? norms + int64_t{kv_head} * padded_keys_ : nullptr,
+                          last ? norms + int64_t{kv_head} * cache_.padded_keys() : nullptr,
                           sizes + int64_t{kv_head} * keys * kLanes);
       }
       weights_ = all_weights;
@@ -166,13 +165,13 @@ class Prefill {
 
   void write_together(int64_t first, const LanePicks<V>& picks, int32_t keys, const float* scales) {
     const int32_t kv_heads = data_.item.num_kv_heads;
-    const int64_t head_weights = int64_t{padded_keys_} * kLanes;
+    const int64_t head_weights = cache_.padded_keys() * kLanes;
     for (int32_t lane = 0; lane < count_; ++lane) {
       for (int32_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
         const int32_t head = kv_head * data_.group;
         const float* weights = weights_ + head * head_weights + lane;
         list_values(picks, lane, kv_head, keys,
-                    [=, group = data_.group, stride = padded_keys_, factors = factors_](
+                    [=, group = data_.group, stride = cache_.padded_keys(), factors = factors_](
                         int32_t i, int32_t key, float rate) {
                       const float* of_key = weights + int64_t{key} * kLanes;
                       for (int32_t h = 0; h < group; ++h)
@@ -232,7 +231,7 @@ class Prefill {
            data_.item.num_queries * lists * samples >= kReadsAKey * int64_t{data_.keys};
   }
 
-  // weights_, which has room for padded_keys_ keys, becomes exp(scale * (score - largest)) of the rows in the
+  // weights_, which has room for the padded keys, becomes exp(scale * (score - largest)) of the rows in the
   // lanes; returns each row's sum.
   F weigh() {
     int32_t visible[kLanes];
@@ -278,7 +277,7 @@ class Prefill {
     if constexpr (kMayTile) {
       if (score_by_tiles_) return load_tile_queries();
     }
-    queries_ = work_.query.reserve(padded_dim_ * kLanes);
+    queries_ = work_.query.reserve(cache_.padded_dim() * kLanes);
     if (data_.exact_scores) return load_exact_queries();
     float query[256];  // largest head_dim
     if (count_ < kLanes) std::fill(queries_, queries_ + int64_t{p_.head_dim} * kLanes, 0.0f);
@@ -401,8 +400,8 @@ class Prefill {
     alignas(64) float scales[kLanes];
     V::store(scales, scale);
     for (int32_t lane = 0; lane < count_; lane += V::kRowTile) {
-      for (int32_t i = 0; i < padded_dim_; i += 2 * kLanes) {
-        if (i + kLanes < padded_dim_) {
+      for (int32_t i = 0; i < cache_.padded_dim(); i += 2 * kLanes) {
+        if (i + kLanes < cache_.padded_dim()) {
           write_tile<2>(lane, keys, i, scales);
         } else {
           write_tile<1>(lane, keys, i, scales);
@@ -439,7 +438,7 @@ class Prefill {
     }
     const float* weights = weights_ + first_lane;
     const float* values = cache_.values(0) + dim;
-    for (int32_t key = 0; key < keys; ++key, weights += kLanes, values += padded_dim_) {
+    for (int32_t key = 0; key < keys; ++key, weights += kLanes, values += cache_.padded_dim()) {
       F value[kChunks];
       for (int c = 0; c < kChunks; ++c) value[c] = V::load(values + c * kLanes);
 #pragma GCC unroll 8
@@ -496,7 +495,7 @@ class Prefill {
     // Locals: what is stored in the list could be members as far as the compiler knows.
     int64_t* const places = places_;
     const int64_t* const offsets = cache_.values(0) == nullptr ? cache_.offsets() : nullptr;
-    const int64_t width = padded_dim_;
+    const int64_t width = cache_.padded_dim();
     const int32_t first = kv_head * keys;
     listed_ = picks.visit(lane, first, first + keys, [=](int32_t i, int32_t numbered, float weight) {
       const int32_t key = numbered - first;
@@ -513,10 +512,12 @@ class Prefill {
   template <class Scale, class Out>
   void gather_list(int32_t kv_head, int32_t heads, const Scale& scale, const Out& out) {
     const auto gather = [&](const auto* base) {
-      gather_heads<V>(
-          ValueList<std::remove_cvref_t<decltype(*base)>>{
-              .base = base, .places = places_, .factors = factors_, .stride = padded_keys_, .count = listed_},
-          heads, p_.head_dim, scale, out);
+      gather_heads<V>(ValueList<std::remove_cvref_t<decltype(*base)>>{.base = base,
+                                                                      .places = places_,
+                                                                      .factors = factors_,
+                                                                      .stride = cache_.padded_keys(),
+                                                                      .count = listed_},
+                      heads, p_.head_dim, scale, out);
     };
     if (const float* values = cache_.values(kv_head); values != nullptr) return gather(values);
     gather(cache_.value_pages(kv_head));
@@ -524,7 +525,7 @@ class Prefill {
 
   // Computes one row from its picks.
   void write_picked(int32_t lane, int32_t keys) {
-    float* weights = work_.row.reserve(int64_t{padded_keys_});
+    float* weights = work_.row.reserve(cache_.padded_keys());
     copy_row(lane, keys, weights);
     const Picks picks =
         select_row<V>(weights, keys, p_, data_.samples, data_.draws(query_of(lane), head_of(lane)), work_);
@@ -535,11 +536,11 @@ class Prefill {
     }
     const float* const values = cache_.values(0);
     T* row_out = out(lane);
-    for (int32_t dim = 0; dim < padded_dim_; dim += kLanes) {
+    for (int32_t dim = 0; dim < cache_.padded_dim(); dim += kLanes) {
       F sum = V::zero();
       for (int32_t i = 0; i < count; ++i) {
         const Pick pick = picks.all ? Pick{i, weights[i]} : list[i];
-        sum = V::fma(V::load(values + pick.key * padded_dim_ + dim), V::set1(pick.weight), sum);
+        sum = V::fma(V::load(values + pick.key * cache_.padded_dim() + dim), V::set1(pick.weight), sum);
       }
       sum = sum * V::set1(picks.scale);
       const int32_t lanes = std::min(kLanes, p_.head_dim - dim);
@@ -558,8 +559,6 @@ class Prefill {
   const Scope scope_;
   const typename PickLanesOf<V>::Function pick_lanes_;  // null: rows are selected one by one
   PrefillCache<V, T> cache_;
-  const int64_t padded_keys_;
-  const int64_t padded_dim_;
   ReadRows read_;      // of each query and KV head
   int32_t count_ = 0;  // rows in the lanes
   Position rows_[kLanes];

@@ -17,9 +17,6 @@ class PrefillCache {
   using F = typename V::F;
 
  public:
-  // Matrix tiles take bfloat16 operands.
-  static constexpr bool kMayTile = V::kTiles && sizeof(T) == sizeof(uint16_t);
-
   PrefillCache(const AttentionParams& p, const ItemData<V, T>& data, Workspace& work)
       : p_(p),
         data_(data),
