@@ -296,12 +296,13 @@ class ShapeRun {
 int run_attention_bench(const AttentionWorkload& workload, const char* allot_version,
                         const Listener& listener) {
   const TorchRuntime torch;
-  const ColdTimer timer(torch.stream(), {workload.warmups, workload.runs});
+  const ColdTimer timer(torch.stream(), {workload.warmups, workload.runs, workload.flush});
   Machine machine = machine_of(torch, allot_version);
   machine.read_bytes_per_second = timer.read_bandwidth();
   listener.start(machine, {.dtype = std::string(kernels::name(workload.dtype)),
                            .score_deviation = workload.score_deviation,
                            .flushed_bytes = ColdTimer::kFlushedBytes,
+                           .flush = workload.flush,
                            .warmups = workload.warmups,
                            .runs = workload.runs});
   int failures = 0;

@@ -26,6 +26,7 @@ struct AttentionWorkload {
   kernels::AttentionMethod method = kernels::usual_method();
   int32_t warmups = 10;
   int32_t runs = 40;
+  Flush flush = Flush::kUpdate;
 };
 
 // Who hears of the results, in the order of measurement.

@@ -74,7 +74,7 @@ class CapturedCall {
 }  // namespace
 
 ColdTimer::ColdTimer(cudaStream_t stream, Repetitions repetitions)
-    : stream_(stream), repetitions_(repetitions), flushed_(kFlushedBytes) {
+    : stream_(stream), repetitions_(repetitions), flushed_(kFlushedBytes), sink_(sizeof(uint32_t)) {
   check(cudaMemsetAsync(flushed_.data(), 0, flushed_.size(), stream),
         "clear the memory touched before each run");
 }
@@ -104,8 +104,7 @@ std::vector<double> ColdTimer::time_launches(const std::function<void()>& launch
   for (int32_t run = 0; run < repetitions_.warmups + repetitions_.runs; ++run) {
     // The flush takes longer than the host needs to queue the rest, so the GPU never waits for the host
     // between the two events.
-    queue_touch(static_cast<float*>(flushed_.data()), kFlushedBytes / static_cast<int64_t>(sizeof(float)),
-                stream_);
+    flush();
     start.record(stream_);
     launch();
     end.record(stream_);
@@ -115,16 +114,25 @@ std::vector<double> ColdTimer::time_launches(const std::function<void()>& launch
   return microseconds;
 }
 
+void ColdTimer::flush() const {
+  constexpr auto kCount = kFlushedBytes / static_cast<int64_t>(sizeof(float));
+  auto* const data = static_cast<float*>(flushed_.data());
+  if (repetitions_.flush == Flush::kUpdate) {
+    queue_touch(data, kCount, stream_);
+  } else {
+    queue_touch_by_reading(data, kCount, static_cast<uint32_t*>(sink_.data()), stream_);
+  }
+}
+
 double ColdTimer::read_bandwidth() const {
   size_t free = 0;
   size_t total = 0;
   check(cudaMemGetInfo(&free, &total), "ask for the free device memory");
   const size_t bytes = std::min(kReadBytes, free / 2 / 4096 * 4096);
   const DeviceBytes data(bytes);
-  const DeviceBytes sink(sizeof(uint32_t));
   check(cudaMemsetAsync(data.data(), 1, bytes, stream_), "fill the memory to be read");
   const Timings timings = time([&] {
-    queue_read(data.data(), static_cast<int64_t>(bytes), static_cast<uint32_t*>(sink.data()), stream_);
+    queue_read(data.data(), static_cast<int64_t>(bytes), static_cast<uint32_t*>(sink_.data()), stream_);
   });
   return static_cast<double>(bytes) * 1e6 / spread_of(timings.microseconds).median;
 }

@@ -1,7 +1,7 @@
-// Times one call on a GPU as the S2ANTA paper does (Appendix R): memory larger than the caches is touched
-// before each run, outside the timed region, and CUDA events stand right around the call. The call is
-// captured in a CUDA graph once and the graph is what runs, as in a serving engine, so that the time of the
-// host does not count.
+// Times one call on a GPU as the S2ANTA paper does (Appendix R): memory larger than the caches is updated,
+// or read where that is asked for, before each run, outside the timed region, and CUDA events stand right
+// around the call. The call is captured in a CUDA graph once and the graph is what runs, as in a serving
+// engine, so that the time of the host does not count.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,12 +12,14 @@
 #include <vector>
 
 #include "bench/attention/device.h"
+#include "bench/attention/report.h"
 
 namespace allot::bench::attention {
 
 struct Repetitions {
   int32_t warmups = 10;
   int32_t runs = 40;
+  Flush flush = Flush::kUpdate;
 };
 
 struct Timings {
@@ -46,10 +48,12 @@ class ColdTimer {
 
  private:
   std::vector<double> time_launches(const std::function<void()>& launch) const;
+  void flush() const;
 
   cudaStream_t stream_;
   Repetitions repetitions_;
   DeviceBytes flushed_;
+  DeviceBytes sink_;  // of what only reads
 };
 
 }  // namespace allot::bench::attention

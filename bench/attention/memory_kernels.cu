@@ -20,19 +20,21 @@ __global__ void __launch_bounds__(kThreads) touch(float4* data, int64_t count) {
   }
 }
 
+template <bool kLeavesFirst>
 __global__ void __launch_bounds__(kThreads) read(const uint4* data, int64_t count, uint32_t* sink) {
+  const auto load = [&](int64_t i) { return kLeavesFirst ? __ldcs(data + i) : __ldcg(data + i); };
   const int64_t stride = int64_t{gridDim.x} * kThreads;
   uint32_t folded = 0;
   int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   for (; i + (kLoadsInFlight - 1) * stride < count; i += kLoadsInFlight * stride) {
     uint4 values[kLoadsInFlight];
 #pragma unroll
-    for (int j = 0; j < kLoadsInFlight; ++j) values[j] = __ldcs(data + i + j * stride);
+    for (int j = 0; j < kLoadsInFlight; ++j) values[j] = load(i + j * stride);
 #pragma unroll
     for (int j = 0; j < kLoadsInFlight; ++j) folded ^= values[j].x ^ values[j].y ^ values[j].z ^ values[j].w;
   }
   for (; i < count; i += stride) {
-    const uint4 value = __ldcs(data + i);
+    const uint4 value = load(i);
     folded ^= value.x ^ value.y ^ value.z ^ value.w;
   }
   // One chance in 2^32 a thread, harmless.
@@ -55,9 +57,16 @@ void queue_touch(float* data, int64_t count, cudaStream_t stream) {
   check(cudaGetLastError(), "launch the cache flush");
 }
 
+void queue_touch_by_reading(const float* data, int64_t count, uint32_t* sink, cudaStream_t stream) {
+  // In their turn, or they would displace each other and not what is to be written.
+  read<false>
+      <<<resident_blocks(), kThreads, 0, stream>>>(reinterpret_cast<const uint4*>(data), count / 4, sink);
+  check(cudaGetLastError(), "launch the cache flush that reads");
+}
+
 void queue_read(const void* data, int64_t bytes, uint32_t* sink, cudaStream_t stream) {
-  read<<<resident_blocks(), kThreads, 0, stream>>>(static_cast<const uint4*>(data),
-                                                   bytes / static_cast<int64_t>(sizeof(uint4)), sink);
+  read<true><<<resident_blocks(), kThreads, 0, stream>>>(static_cast<const uint4*>(data),
+                                                         bytes / static_cast<int64_t>(sizeof(uint4)), sink);
   check(cudaGetLastError(), "launch the read of device memory");
 }
 

@@ -58,10 +58,10 @@ std::string table_head(const Machine& machine, const Conditions& conditions) {
   return fmt::format("{}, driver {}, CUDA runtime {}, torch {}, cuDNN {}, allot {}\n", machine.device,
                      machine.driver, machine.cuda_runtime, machine.torch, machine.cudnn, machine.allot) +
          fmt::format(
-             "{}, scores of standard deviation {}; {} MB touched before each run, CUDA graph of one call, {} "
+             "{}, scores of standard deviation {}; {} MB {} before each run, CUDA graph of one call, {} "
              "warm-ups, median and 5th..95th percentile of {} runs\n",
              conditions.dtype, conditions.score_deviation, conditions.flushed_bytes / 1'000'000,
-             conditions.warmups, conditions.runs) +
+             conditions.flush == Flush::kUpdate ? "updated" : "read", conditions.warmups, conditions.runs) +
          fmt::format("read bandwidth {:.0f} GB/s; ratio = best exact median of torch / median\n\n",
                      machine.read_bytes_per_second / kGiga) +
          table().head();
@@ -106,6 +106,7 @@ std::string row_line(const Row& row, const Machine& machine, const Conditions& c
       {"warmups", conditions.warmups},
       {"runs", conditions.runs},
       {"flushed_bytes", conditions.flushed_bytes},
+      {"flush", name(conditions.flush)},
       {"median_us", microseconds(&Spread::median)},
       {"p5_us", microseconds(&Spread::p5)},
       {"p95_us", microseconds(&Spread::p95)},

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace allot::bench::attention {
@@ -20,11 +21,20 @@ struct Machine {
   double read_bytes_per_second = 0;  // measured by a kernel that only reads
 };
 
+// What happens to memory larger than the caches before each run. An update leaves L2 full of lines that the
+// timed call has to make room for by writing them to memory (S2ANTA paper, Appendix R). A read leaves lines
+// that only need to be dropped, as attention finds them in a model's step, which reads weights before it.
+enum class Flush { kUpdate, kRead };
+constexpr std::string_view name(Flush flush) {
+  return flush == Flush::kUpdate ? "update" : "read";
+}
+
 // How every row was measured.
 struct Conditions {
   std::string dtype;
   double score_deviation = 1;
   int64_t flushed_bytes = 0;  // touched before each run
+  Flush flush = Flush::kUpdate;
   int32_t warmups = 0;
   int32_t runs = 0;
 };

@@ -14,7 +14,7 @@ import sys
 ESTIMATORS = ["sys", "threshold", "flash", "prop", "exact"]
 # What all rows of a table share.
 CONDITIONS = ["device", "driver", "cuda_runtime", "torch", "cudnn", "version", "dtype", "score_deviation", "read_gb_per_s",
-              "flushed_bytes", "warmups", "runs"]
+              "flushed_bytes", "flush", "warmups", "runs"]
 
 
 def read_rows(path):
@@ -50,7 +50,7 @@ def conditions_table(row):
     return markdown(["device, driver", "CUDA, torch, cuDNN", "dtype, score deviation", "runs", "read bandwidth measured"],
                     [[f"{row['device']}, {row['driver']}", f"{row['cuda_runtime']}, {row['torch']}, {row['cudnn']}",
                       f"{row['dtype']}, {row['score_deviation']:g}",
-                      f"{row['runs']} after {row['warmups']}, {row['flushed_bytes'] // 10**6} MB touched before each",
+                      f"{row['runs']} after {row['warmups']}, {row['flushed_bytes'] // 10**6} MB {'updated' if row['flush'] == 'update' else 'read'} before each",
                       f"{row['read_gb_per_s']:.0f} GB/s"]])
 
 

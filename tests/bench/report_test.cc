@@ -87,7 +87,10 @@ TEST(Table, HeadNamesMachineAndProtocol) {
   EXPECT_THAT(
       head,
       StartsWith("NVIDIA H200, driver 580.1, CUDA runtime 13.0, torch 2.11.0, cuDNN 9.1.2, allot 0.1.0\n"));
-  EXPECT_THAT(head, Names("512 MB", "4000 GB/s"));
+  EXPECT_THAT(head, Names("512 MB updated before each run", "4000 GB/s"));
+  Conditions clean = some_conditions();
+  clean.flush = Flush::kRead;
+  EXPECT_THAT(table_head(some_machine(), clean), Names("512 MB read before each run"));
 }
 
 TEST(Table, RowWithoutATimeHasDashesAndItsReason) {
