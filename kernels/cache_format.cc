@@ -53,9 +53,9 @@ int64_t row_bytes(CacheFormat format, int32_t head_dim, int64_t bytes_per_elemen
     case CacheFormat::kBFloat16:
       return 2 * elements;
     case CacheFormat::kSplit:
-      return split_block_bytes(head_dim) / kSplitBlockKeys + elements;
+      return split_block_content(head_dim) / kSplitBlockKeys + elements;
     case CacheFormat::kHighPlane:
-      return split_block_bytes(head_dim) / kSplitBlockKeys;
+      return split_block_content(head_dim) / kSplitBlockKeys;
     case CacheFormat::kFp8:
       return elements;
     case CacheFormat::kFp8Scaled:

@@ -34,7 +34,8 @@ constexpr bool splits(CacheFormat format) {
 // That in which an engine with these keys has them.
 CacheFormat cache_format(KeyFormat keys);
 
-// Bytes of a row, its unit or scale included, where the engine's numbers have `bytes_per_element`.
+// Bytes that are read of a row, its unit or scale included, where the engine's numbers have
+// `bytes_per_element`.
 int64_t row_bytes(CacheFormat format, int32_t head_dim, int64_t bytes_per_element);
 
 // What keys and values are rounded to.

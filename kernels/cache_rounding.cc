@@ -55,10 +55,11 @@ void round_to_planes(std::span<float> row, CacheFormat format) {
                     .slots = &slot});
   float unit = 0;
   std::memcpy(&unit, block.data() + split_unit_offset(size, 0), sizeof unit);
-  const auto* const high = reinterpret_cast<const int8_t*>(block.data() + split_high_offset(size, 0));
   std::vector<int32_t> fixed(row.size());
-  for (size_t i = 0; i < fixed.size(); ++i)
-    fixed[i] = 256 * high[i] + (format == CacheFormat::kSplit ? low[i] : 0);
+  for (int32_t i = 0; i < size; ++i) {
+    const auto high = static_cast<int8_t>(block[static_cast<size_t>(split_high_offset(size, 0, i))]);
+    fixed[i] = 256 * high + (format == CacheFormat::kSplit ? low[i] : 0);
+  }
   hadamard(std::span(fixed));
   const float factor = unit / (256.0f * static_cast<float>(size));
   for (int32_t i = 0; i < size; ++i) {

@@ -73,13 +73,12 @@ SplitScores split_scores(const AttentionParams& p, const Row& row) {
     const auto of_block = static_cast<int32_t>(at % kSplitBlockKeys);
     const char* const block =
         static_cast<const char*>(p.split.high) + at / kSplitBlockKeys * split_block_bytes(p.head_dim);
-    const auto* const high = reinterpret_cast<const int8_t*>(block + split_high_offset(p.head_dim, of_block));
     float unit = 0;
     std::memcpy(&unit, block + split_unit_offset(p.head_dim, of_block), sizeof(unit));
     int64_t by_high = 0, by_low = 0;
     for (int32_t i = 0; i < p.head_dim; ++i) {
       const int32_t element = 256 * query[i] + query[p.head_dim + i];
-      by_high += element * high[i];
+      by_high += element * static_cast<int8_t>(block[split_high_offset(p.head_dim, of_block, i)]);
       if (p.split.low != nullptr) by_low += element * p.split.low[at * p.head_dim + i];
     }
     result.high.push_back(static_cast<double>(by_high) / 256 * query_unit * unit);

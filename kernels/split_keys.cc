@@ -57,8 +57,9 @@ void store_split_keys(const StoreSplitKeysParams& p) {
           (p.slots[token] / p.page_size * p.num_kv_heads + head) * p.page_size + p.slots[token] % p.page_size;
       auto* const block = static_cast<char*>(p.high) + row / kSplitBlockKeys * split_block_bytes(p.head_dim);
       const auto key = static_cast<int32_t>(row % kSplitBlockKeys);
-      const float unit = split(x, reinterpret_cast<int8_t*>(block + split_high_offset(p.head_dim, key)),
-                               p.low == nullptr ? nullptr : p.low + row * p.head_dim);
+      std::vector<int8_t> high(x.size());
+      const float unit = split(x, high.data(), p.low == nullptr ? nullptr : p.low + row * p.head_dim);
+      for (int32_t i = 0; i < p.head_dim; ++i) block[split_high_offset(p.head_dim, key, i)] = high[i];
       std::memcpy(block + split_unit_offset(p.head_dim, key), &unit, sizeof(unit));
     }
   }

@@ -21,14 +21,28 @@ namespace allot::kernels {
 // Tokens whose high planes and units lie together, a block: neighbours in a page.
 inline constexpr int32_t kSplitBlockKeys = 16;
 
-// A block: the high planes [kSplitBlockKeys, head_dim] int8, then the units [kSplitBlockKeys] float32.
-ALLOT_HOST_DEVICE constexpr int64_t split_block_bytes(int32_t head_dim) {
+// A block: the high planes [kSplitBlockKeys, head_dim] int8, then the units [kSplitBlockKeys] float32. Within
+// a key, chunks of 16 elements are swapped, each key's otherwise, so that the same chunk of eight keys is
+// read from all banks of a GPU's shared memory.
+ALLOT_HOST_DEVICE constexpr int64_t split_block_content(int32_t head_dim) {
   return int64_t{kSplitBlockKeys} * head_dim + int64_t{kSplitBlockKeys} * 4;
 }
-// Where in a block the high plane of its key number `key` begins, and its unit.
-ALLOT_HOST_DEVICE constexpr int64_t split_high_offset(int32_t head_dim, int32_t key) {
-  return int64_t{key} * head_dim;
+// From a block to the next: every block begins at a line of 128 bytes where the first does, so that nobody
+// who reads one reads a line of its neighbour.
+ALLOT_HOST_DEVICE constexpr int64_t split_block_bytes(int32_t head_dim) {
+  return (split_block_content(head_dim) + 127) / 128 * 128;
 }
+inline constexpr int32_t kSplitChunk = 16;
+// Where in a block an element of the high plane of its key number `key` lies, those of a chunk together.
+ALLOT_HOST_DEVICE constexpr int64_t split_high_offset(int32_t head_dim, int32_t key, int32_t element) {
+  constexpr int32_t kLine = 128;  // bytes of all banks
+  const int32_t of_eight = key % 8;
+  // Keys beyond a line's worth of them begin at the same banks. Of long ones, neighbours differ by four
+  // chunks, since a load of 16 bytes a lane reads four chunks of two keys at once.
+  const int32_t swap = head_dim < kLine ? of_eight / (kLine / head_dim) : of_eight % 2 * 4 + of_eight / 2;
+  return int64_t{key} * head_dim + (element / kSplitChunk ^ swap) * kSplitChunk + element % kSplitChunk;
+}
+// And where its unit does.
 ALLOT_HOST_DEVICE constexpr int64_t split_unit_offset(int32_t head_dim, int32_t key) {
   return int64_t{kSplitBlockKeys} * head_dim + int64_t{key} * 4;
 }

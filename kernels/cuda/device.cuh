@@ -176,6 +176,16 @@ __device__ __forceinline__ void multiply_accumulate_bytes(int32_t (&acc)[4], con
 }
 
 #ifdef __CUDACC__
+// Four matrices of 8 x 16 bytes: lanes 8 m to 8 m + 7 give the addresses in shared memory of the rows of
+// matrix m, and word m of lane 4 g + t are bytes 4t to 4t + 3 of its row g, as a's in the product above.
+__device__ __forceinline__ uint4 load_shared_matrices(uint32_t row) {
+  uint4 v;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(row));
+  return v;
+}
+
 __device__ __forceinline__ float load_shared_float(uint32_t address) {
   float x;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address));

@@ -148,7 +148,7 @@ class ExactDecoder {
       TileScores<kColumnTiles> scores;
       const bool bad_page = __any_sync(kFullWarp, bad_stage_ == ring_.read());
       const uint32_t keys = ring_.wait();
-      keys_.multiply(keys, source_, ring_.read() & 31, scores);
+      keys_.multiply(keys, scores);
       ring_.advance();
       fill();
       const int32_t visible = piece.keys - key;

@@ -45,10 +45,8 @@ class ExactKeys {
     });
   }
 
-  // Scores of the keys of a stage from that source, before scale(): those with n = 0 and 1 of TileScores. All
-  // lanes of the warp call together; lane `holder` has the source.
-  __device__ __forceinline__ void multiply(uint32_t stage, const Source& /*source*/, int /*holder*/,
-                                           TileScores<kColumnTiles>& scores) const {
+  // Scores of the keys of a stage, before scale(): those with n = 0 and 1 of TileScores.
+  __device__ __forceinline__ void multiply(uint32_t stage, TileScores<kColumnTiles>& scores) const {
     queries_.multiply(stage, 0, scores);
     queries_.multiply(stage + 8 * kHeadDim * 2, 1, scores);
   }
@@ -66,10 +64,9 @@ class ExactKeys {
 template <class T, int kDim, int kTiles>
 class ExactSplitKeys {
   static_assert(kStageKeys == kSplitBlockKeys);
-  static constexpr int kBlockBytes = static_cast<int>(split_block_bytes(kDim));
-  // Of the low planes in a stage. A block is 64 bytes more than whole lines of 128 bytes.
-  static constexpr int kLowOffset = kBlockBytes + 64;
-  static_assert(kLowOffset % 128 == 0);
+  static constexpr int kBlockBytes = static_cast<int>(split_block_content(kDim));
+  // Of the low planes in a stage: at a line, as in the cache.
+  static constexpr int kLowOffset = static_cast<int>(split_block_bytes(kDim));
   static constexpr int kLowBytes = kStageKeys * kDim;
   static constexpr int kChunks = kDim / 64;  // of 64 bytes: two steps of the product
 
@@ -78,20 +75,22 @@ class ExactSplitKeys {
   static constexpr int kHeadDim = kDim;
   static constexpr int kColumnTiles = kTiles;
   static constexpr int kStageBytes = kLowOffset + kLowBytes;
-  using Source = TwoSources;
+  using Source = TwoSources<kLowOffset>;
 
   __device__ __forceinline__ ExactSplitKeys(const Args& args, int lane)
-      : lane_(lane), has_low_(args.p.split.low != nullptr) {}
+      : lane_(lane),
+        high_offset_(static_cast<uint32_t>(split_high_offset(kDim, lane / 4, lane % 4 * kSplitChunk))),
+        has_low_(args.p.split.low != nullptr) {}
 
   static __device__ __forceinline__ Source keys(const Args& args, uint32_t row) {
     const bool has_low = args.p.split.low != nullptr;
-    return {static_cast<const char*>(args.p.split.high) + int64_t{row / kStageKeys} * kBlockBytes,
+    return {static_cast<const char*>(args.p.split.high) + int64_t{row / kStageKeys} * split_block_bytes(kDim),
             reinterpret_cast<const char*>(args.p.split.low) + (has_low ? int64_t{row} * kDim : 0),
-            kBlockBytes, has_low ? kLowBytes : 0, kLowOffset};
+            kBlockBytes, has_low ? kLowBytes : 0};
   }
   static __device__ __forceinline__ Source values(const Args& args, uint32_t row) {
     return {static_cast<const char*>(args.p.value_pages) + int64_t{row} * (kDim * 2), nullptr,
-            kStageKeys * kDim * 2, 0, 0};
+            kStageKeys * kDim * 2, 0};
   }
 
   template <class Place>
@@ -113,19 +112,21 @@ class ExactSplitKeys {
     }
   }
 
-  __device__ __forceinline__ void multiply(uint32_t stage, const Source& source, int holder,
-                                           TileScores<kColumnTiles>& scores) const {
-    const uint32_t block = stage + static_cast<uint32_t>(__shfl_sync(kFullWarp, source.lead(), holder));
+  __device__ __forceinline__ void multiply(uint32_t stage, TileScores<kColumnTiles>& scores) const {
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
-      const uint32_t key = (8 * n + lane_ / 4) * kDim + lane_ % 4 * 16;
       // Of the high planes of queries in the first two, of the low ones in the others.
       int32_t by_high[kColumnTiles][4] = {};
       int32_t by_low[kColumnTiles][4] = {};
-      add_products(block + key, by_high);
-      if (has_low_) add_products(stage + kLowOffset + key, by_low);
+      // Chunks of a key's high plane lie where split_high_offset() says: what it swaps are bits.
+      const uint32_t high = high_offset_ + 8 * n * kDim;
+      add_products([&](int c) { return stage + (high ^ c * 64); }, by_high);
+      if (has_low_) {
+        const uint32_t low = stage + kLowOffset + (8 * n + lane_ / 4) * kDim + lane_ % 4 * kSplitChunk;
+        add_products([&](int c) { return low + c * 64; }, by_low);
+      }
       const uint2 units =
-          load_shared_pair(block + static_cast<uint32_t>(split_unit_offset(kDim, 8 * n + lane_ % 4 * 2)));
+          load_shared_pair(stage + static_cast<uint32_t>(split_unit_offset(kDim, 8 * n + lane_ % 4 * 2)));
 #pragma unroll
       for (int r = 0; r < kColumnTiles; ++r) {
 #pragma unroll
@@ -142,12 +143,13 @@ class ExactSplitKeys {
   }
 
  private:
-  // Of a plane of eight keys. The order of the head dimension inside a product is free, so lanes read 16
-  // contiguous bytes.
-  __device__ __forceinline__ void add_products(uint32_t key, int32_t (&sums)[kColumnTiles][4]) const {
+  // Of a plane of eight keys, of which chunk(c) is chunk lane % 4 + 4 c of key lane / 4. The order of the
+  // head dimension inside a product is free, so lanes read 16 contiguous bytes.
+  template <class Chunk>
+  __device__ __forceinline__ void add_products(const Chunk& chunk, int32_t (&sums)[kColumnTiles][4]) const {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      const uint4 k = load_shared_vector(key + c * 64);
+      const uint4 k = load_shared_vector(chunk(c));
 #pragma unroll
       for (int r = 0; r < kColumnTiles; ++r) {
         multiply_accumulate_bytes(sums[r], {high_[r][c].x, low_[r][c].x, high_[r][c].y, low_[r][c].y}, k.x,
@@ -159,6 +161,7 @@ class ExactSplitKeys {
   }
 
   const int lane_;
+  const uint32_t high_offset_;  // of chunk lane % 4 of key lane / 4 in a block
   const bool has_low_;
   uint4 high_[kColumnTiles][kChunks];  // planes of query 8 r + lane / 4
   uint4 low_[kColumnTiles][kChunks];

@@ -106,6 +106,8 @@ class KeyProducts {
   static constexpr int kColumns = 8 * kColumnTiles;
   // Stages that a warp takes at a time in decode. Of the largest heads the ring has no more than two.
   static constexpr int kDecodeStep = kHeadDim <= 128 ? 2 : 1;
+  // Pieces of 16-bit keys last so long that announcing each costs nothing.
+  static constexpr int kAnnouncedTogether = 1;
   static constexpr bool kHasNorms = true;
   static constexpr int kVectors = 2;  // of weights that a lane stores
   using Scores = TileScores<kColumnTiles>;
@@ -127,10 +129,11 @@ class KeyProducts {
     });
   }
 
-  // Products with the 16 keys of the tile's stage `i`, which lies at an address in shared memory.
-  __device__ __forceinline__ void multiply(uint32_t stage, int i, Scores& scores) const {
-    queries_.multiply(stage, 2 * i, scores);
-    queries_.multiply(stage + 8 * kHeadDim * 2, 2 * i + 1, scores);
+  // Products with the 16 keys of the tile's stage `i`, which lies `offset` behind an address in shared
+  // memory.
+  __device__ __forceinline__ void multiply(uint32_t step, int offset, int i, Scores& scores) const {
+    queries_.multiply(step + offset, 2 * i, scores);
+    queries_.multiply(step + offset + 8 * kHeadDim * 2, 2 * i + 1, scores);
   }
 
   static __device__ __forceinline__ void clear(int i, Scores& scores) {

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "kernels/cuda/announcer.cuh"
 #include "kernels/cuda/args.h"
 #include "kernels/cuda/batch_index.cuh"
 #include "kernels/cuda/device.cuh"
@@ -22,20 +23,30 @@
 namespace allot::kernels::cuda {
 
 // Geometry of the score kernel for KeyProducts or SplitProducts.
-template <class Products>
+template <class Products, ScoreUse kUse>
 struct ScoreShape {
-  static constexpr int kStages = std::bit_floor(unsigned{Products::kRingBytes} / Products::kStageBytes);
+  // Stages of a step, which are copied, waited for and multiplied together. A warp has its instructions one
+  // after the other, most of them waiting for the one before, so it takes two stages in less time than one
+  // twice.
+  static constexpr int kStep = kUse == ScoreUse::kPrefill ? 1 : Products::kDecodeStep;
+  static_assert(kStep <= 2);
+  // From a stage of a step to the next.
+  static constexpr int kPitch = (Products::kStageBytes + 127) / 128 * 128;
+  static constexpr int kStepBytes = (kStep - 1) * kPitch + Products::kStageBytes;
+  static constexpr int kSteps = std::bit_floor(unsigned{Products::kRingBytes} / kStepBytes);
+  static_assert(kSteps >= 2);
   static constexpr int kColumns = Products::kColumns;
-  using Ring = WarpRing<Products::kStageBytes, kStages>;
+  using Ring = WarpRing<kStepBytes, kSteps>;
+  using Announcer = cuda::Announcer<kUse == ScoreUse::kPrefill ? 1 : Products::kAnnouncedTogether>;
   static constexpr int kWarpBytes = Ring::kBytes;
 };
 
 // Dynamic shared memory of a block of `warps` warps for `batch` sequences: the rings and their barriers, an
-// index of up to kWarpBatch sequences a warp, an index of the batch, and scratch.
+// index of up to kWarpBatch sequences a warp, an index of the batch, scratch, and the words of Announcer.
 template <class Shape>
 __host__ __device__ constexpr int64_t score_shared_bytes(int warps, int64_t batch) {
   return int64_t{warps} * (Shape::kWarpBytes + Shape::Ring::kBarrierBytes + 4 * (2 * kWarpBatch + 1)) +
-         4 * (2 * batch + 1) + 4 * 32;
+         4 * (2 * batch + 1) + 4 * 32 + 4 * Shape::Announcer::words(warps);
 }
 
 // A warp's unit of work: consecutive score tiles, at most args.piece_tiles, of one sequence, KV head and
@@ -44,7 +55,7 @@ __host__ __device__ constexpr int64_t score_shared_bytes(int warps, int64_t batc
 struct Piece {
   bool exists = false;
   bool bad_page = false;  // lane's own: among those of the lane's stages
-  int32_t stages = 0;
+  int32_t steps = 0;
   int32_t sequence;
   int32_t kv_head;
   int32_t slot;     // place of the block's first query in the pass
@@ -63,13 +74,15 @@ class PieceScorer {
   static constexpr bool kDecode = kUse != ScoreUse::kPrefill;
 
  public:
-  using Shape = ScoreShape<Products>;
+  using Shape = ScoreShape<Products, kUse>;
   using Ring = typename Shape::Ring;
 
-  __device__ __forceinline__ PieceScorer(const Args& args, Ring& ring, const int32_t* item_start,
-                                         const int32_t* lengths, int lane, bool begun)
+  __device__ __forceinline__ PieceScorer(const Args& args, Ring& ring, typename Shape::Announcer& announcer,
+                                         const int32_t* item_start, const int32_t* lengths, int lane,
+                                         bool begun)
       : args_(args),
         ring_(ring),
+        announcer_(announcer),
         item_start_(item_start),
         lengths_(lengths),
         items_(item_start[args.p.batch] * args.p.num_kv_heads),
@@ -82,7 +95,7 @@ class PieceScorer {
   // it is processed. An empty piece comes before the first, so that this code exists only once.
   __device__ __forceinline__ void run(int32_t worker, int32_t workers) {
     Piece piece;
-    Done done;
+    FinishedTiles finished;
     int32_t item = worker;  // of lane 0
 #pragma unroll 1
     do {
@@ -103,34 +116,48 @@ class PieceScorer {
           if (norms_wanted())
             norms.load(args_.p.value_norms, piece.norm_places, (tile - piece.first_tile) * kTileEights, tile,
                        piece.keys(), lane_);
-          score_tile(piece.stages - (tile - piece.first_tile) * kTileStages, scores);
+          score_tile(piece.steps - (tile - piece.first_tile) * kTileSteps, scores);
         }
-        // A piece is published when the next one's first tile has been read: by then its stores have long
-        // arrived, and waiting for them costs nothing.
-        if (tile == piece.first_tile) publish(done);
+        // A piece is announced when the next one's first tile has been read: by then its stores have long
+        // arrived.
+        if (kDecode && tile == piece.first_tile) announcer_.announce(finished);
         if constexpr (kUse == ScoreUse::kDecodeWithNorms) {
           if (tile == piece.first_tile && next.exists) prefetch(args_.p.value_norms + next.norm_places);
         }
         if (!exists) break;
         finish(piece, tile, bad_page, scores, norms);
       }
-      done = {.pair = piece.sequence * args_.p.num_kv_heads + piece.kv_head,
-              .tiles = kDecode && piece.sequence < args_.announced ? piece.last_tile - piece.first_tile : 0};
+      finished = {
+          .pair = piece.sequence * args_.p.num_kv_heads + piece.kv_head,
+          .tiles = kDecode && piece.sequence < args_.announced ? piece.last_tile - piece.first_tile : 0};
       piece = next;
-    } while (piece.exists || done.tiles > 0);
+    } while (piece.exists || finished.tiles > 0);
+    if (kDecode) announcer_.announce_rest();
   }
 
  private:
-  static constexpr int kTileStages = kScoreTile / kStageKeys;
-  // Stages that are waited for, multiplied and refilled together. A warp has its instructions one after the
-  // other, most of them waiting for the one before, so it takes two stages in less time than one twice.
-  static constexpr int kStep = kDecode ? Products::kDecodeStep : 1;
-  static_assert(Shape::kStages >= 2 * kStep && kTileStages % kStep == 0);
+  static constexpr int kStep = Shape::kStep;
+  static constexpr int32_t kStepKeys = kStep * kStageKeys;
+  static constexpr int kTileSteps = kScoreTile / kStepKeys;
 
-  // Tiles that are done but not announced yet.
-  struct Done {
-    int32_t pair;
-    int32_t tiles = 0;
+  // Where the stages of a step lie: from these rows on, of which the second may be kNoRow.
+  struct StepSource {
+    const Args& args;
+    uint32_t rows[kStep];
+
+    __device__ __forceinline__ bool has_second() const { return kStep == 2 && rows[kStep - 1] != kNoRow; }
+    __device__ __forceinline__ int32_t bytes() const { return (1 + has_second()) * Products::kStageBytes; }
+    template <class Copy>
+    __device__ __forceinline__ void each(const Copy& copy) const {
+      copy(0, Products::stage(args, rows[0]), Products::kStageBytes);
+      if (has_second()) copy(Shape::kPitch, Products::stage(args, rows[kStep - 1]), Products::kStageBytes);
+    }
+    __device__ __forceinline__ StepSource of_lane(int lane) const {
+      StepSource source{args, {}};
+#pragma unroll
+      for (int j = 0; j < kStep; ++j) source.rows[j] = __shfl_sync(kFullWarp, rows[j], lane);
+      return source;
+    }
   };
 
   __device__ __forceinline__ bool norms_wanted() const {
@@ -138,13 +165,13 @@ class PieceScorer {
     return kUse == ScoreUse::kPrefill ? args_.norm_stats != nullptr : kUse == ScoreUse::kDecodeWithNorms;
   }
 
-  // Waits for the kernels before. Keys that do not depend on them are asked for already: all but the stage
+  // Waits for the kernels before. Keys that do not depend on them are asked for already: all but the step
   // with the sequence's last one.
   __device__ __forceinline__ void begin(const Piece& first) {
     begun_ = true;
     if (first.exists) {
       const bool has_last = first.last_tile == score_tiles(first.keys());
-      ring_.fill(known_stages_ - has_last, Products::stage(args_, row_));
+      ring_.fill(known_steps_ - has_last, source());
     }
     wait_for_predecessor();
     let_dependents_start();
@@ -155,10 +182,17 @@ class PieceScorer {
   }
 
   __device__ __forceinline__ void fill() {
-    ring_.fill(known_stages_, Products::stage(args_, row_));
+    ring_.fill(known_steps_, source());
   }
 
-  // Piece number `item` of the batch; its stages join those the ring will be filled with. Items are ordered
+  __device__ __forceinline__ StepSource source() const {
+    StepSource source{args_, {}};
+#pragma unroll
+    for (int j = 0; j < kStep; ++j) source.rows[j] = rows_[j];
+    return source;
+  }
+
+  // Piece number `item` of the batch; its steps join those the ring will be filled with. Items are ordered
   // by sequence, block of queries, tile and KV head, so that a decode step completes its sequences in order.
   __device__ __forceinline__ Piece load_piece(int32_t item) {
     Piece piece;
@@ -189,13 +223,18 @@ class PieceScorer {
     piece.last_tile = min(score_tiles(keys), piece.first_tile + args_.piece_tiles);
     const int32_t first_key = piece.first_tile * kScoreTile;
     // Early queries see fewer keys than the last one: their blocks' last pieces are empty.
-    piece.stages =
-        max(0, (min(keys, piece.last_tile * kScoreTile) - first_key + kStageKeys - 1) / kStageKeys);
-    const int32_t ahead = (lane_ - known_stages_) & 31;
-    if (ahead < piece.stages) {
-      row_ = key_row(args_, b, piece.kv_head, first_key + ahead * kStageKeys, &piece.bad_page);
+    const int32_t end = min(keys, piece.last_tile * kScoreTile);
+    piece.steps = max(0, (end - first_key + kStepKeys - 1) / kStepKeys);
+    const int32_t ahead = (lane_ - known_steps_) & 31;
+    if (ahead < piece.steps) {
+      int32_t key = first_key + ahead * kStepKeys;
+      rows_[0] = key_row(args_, b, piece.kv_head, key, &piece.bad_page);
+      if constexpr (kStep == 2) {
+        key += kStageKeys;
+        rows_[1] = key < end ? key_row(args_, b, piece.kv_head, key, &piece.bad_page) : kNoRow;
+      }
     }
-    known_stages_ += piece.stages;
+    known_steps_ += piece.steps;
     static_assert(kMaxPieceTiles * kTileEights <= 32, "a lane for every eight keys of a piece");
     if (norms_wanted()) piece.norm_places = norm_place(args_, b, piece.kv_head, first_key + 8 * lane_, keys);
     return piece;
@@ -221,26 +260,19 @@ class PieceScorer {
     });
   }
 
-  // Products of a tile's first `stages` stages.
-  __device__ __forceinline__ void score_tile(int32_t stages, typename Products::Scores& scores) {
+  // Products of a tile's first `steps` steps. What a step has beyond the last key, finish() hides.
+  __device__ __forceinline__ void score_tile(int32_t steps, typename Products::Scores& scores) {
 #pragma unroll
-    for (int i = 0; i < kTileStages; i += kStep) {
-      if (i < stages) {
-        uint32_t keys[kStep] = {ring_.wait()};
-        // In the place of a stage that the tile does not have stands the one before: finish() hides it.
-        int32_t last = 0;
+    for (int i = 0; i < kTileSteps; ++i) {
+      if (i < steps) {
+        const uint32_t keys = ring_.wait();
 #pragma unroll
-        for (int j = 1; j < kStep; ++j) {
-          last += i + j < stages ? 1 : 0;
-          keys[j] = ring_.wait(last);
-        }
-#pragma unroll
-        for (int j = 0; j < kStep; ++j) products_.multiply(keys[j], i + j, scores);
-        ring_.advance(last + 1);
+        for (int j = 0; j < kStep; ++j) products_.multiply(keys, j * Shape::kPitch, i * kStep + j, scores);
+        ring_.advance();
         fill();
       } else {
 #pragma unroll
-        for (int j = 0; j < kStep; ++j) Products::clear(i + j, scores);
+        for (int j = 0; j < kStep; ++j) Products::clear(i * kStep + j, scores);
       }
     }
   }
@@ -271,15 +303,9 @@ class PieceScorer {
         });
   }
 
-  __device__ __forceinline__ void publish(const Done& done) const {
-    if (done.tiles == 0) return;
-    // Every lane's weights must be visible before the new count is.
-    __syncwarp();
-    if (lane_ == 0) add_released(&args_.ready[done.pair], done.tiles);
-  }
-
   const Args& args_;
   Ring& ring_;
+  typename Shape::Announcer& announcer_;
   const int32_t* const item_start_;
   const int32_t* const lengths_;  // decode: from shared memory, because the next piece must not wait for them
   const int32_t items_;
@@ -287,8 +313,9 @@ class PieceScorer {
   const uint64_t kept_;
   bool begun_;  // the kernels before have ended
   Products products_;
-  uint32_t row_ = 0;  // of the next stage whose number is the lane's modulo 32, among all cached keys
-  int32_t known_stages_ = 0;
+  // Among all cached keys, of the stages of the next step whose number is the lane's modulo 32.
+  uint32_t rows_[kStep] = {};
+  int32_t known_steps_ = 0;
 };
 
 // Asks for the page number of the warp's first piece before the lengths are known, as if all sequences had
@@ -313,7 +340,7 @@ template <class Products, ScoreUse kUse>
 __global__ void __launch_bounds__(256, (kScoreBlocks<Products, kUse>))
     score_kernel(const __grid_constant__ Args args) {
   constexpr bool kDecode = kUse != ScoreUse::kPrefill;
-  using Shape = ScoreShape<Products>;
+  using Shape = ScoreShape<Products, kUse>;
   extern __shared__ __align__(128) char shared[];
   const int warps = static_cast<int>(blockDim.x) / 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -322,8 +349,12 @@ __global__ void __launch_bounds__(256, (kScoreBlocks<Products, kUse>))
   char* const barriers = shared + warps * Shape::kWarpBytes;
   auto* const own_index = reinterpret_cast<int32_t*>(barriers + warps * Shape::Ring::kBarrierBytes);
   const bool alone = batch <= kWarpBatch;
-  int32_t* const item_start = own_index + (2 * kWarpBatch + 1) * (alone ? warp : warps);
+  int32_t* const batch_index = own_index + (2 * kWarpBatch + 1) * warps;
+  int32_t* const item_start = alone ? own_index + (2 * kWarpBatch + 1) * warp : batch_index;
   int32_t* const lengths = item_start + batch + 1;
+  auto* const announced = reinterpret_cast<uint32_t*>(batch_index + 2 * batch + 1 + 32);
+  Shape::Announcer::begin(announced, warps);
+  typename Shape::Announcer announcer(args.ready, announced, warps, warp, lane);
   // Keys are read once: they must not push the weights out of L2, so they leave it first.
   typename Shape::Ring ring(shared + warp * Shape::kWarpBytes,
                             reinterpret_cast<uint64_t*>(barriers + warp * Shape::Ring::kBarrierBytes), lane);
@@ -353,7 +384,7 @@ __global__ void __launch_bounds__(256, (kScoreBlocks<Products, kUse>))
   } else {
     block_prefix_sum(batch, item_start, lengths + batch, count_items);
   }
-  PieceScorer<Products, kUse> scorer(args, ring, item_start, lengths, lane, !settled);
+  PieceScorer<Products, kUse> scorer(args, ring, announcer, item_start, lengths, lane, !settled);
   scorer.run(worker, static_cast<int32_t>(gridDim.x) * warps);
 }
 

@@ -9,7 +9,7 @@ namespace allot::kernels::cuda {
 
 template <class Products, ScoreUse kUse>
 ScoreKernel make_score_kernel_of() {
-  using Shape = ScoreShape<Products>;
+  using Shape = ScoreShape<Products, kUse>;
   return {score_kernel<Products, kUse>, score_shared_bytes<Shape>(1, 0) - score_shared_bytes<Shape>(0, 0),
           score_shared_bytes<Shape>(0, 0), score_shared_bytes<Shape>(0, 1) - score_shared_bytes<Shape>(0, 0)};
 }

@@ -172,7 +172,7 @@ class ShortDecoder {
 #pragma unroll
       for (int i = 0; i < kTileStages; ++i) {
         if (i * kStageKeys < keys) {
-          products_.multiply(ring_.wait(), i, scores);
+          products_.multiply(ring_.wait(), 0, i, scores);
           ring_.advance();
           fill();
         } else {

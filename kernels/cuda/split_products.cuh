@@ -18,22 +18,26 @@ class SplitProducts {
   static_assert(kStageKeys == kSplitBlockKeys);
 
  public:
-  static constexpr int kStageBytes = static_cast<int>(split_block_bytes(kHeadDim));
+  static constexpr int kStageBytes = static_cast<int>(split_block_content(kHeadDim));
   // As many stages as make up what a warp has in flight of 16-bit keys, a little more than 16 KiB.
   static constexpr int kRingBytes = 17 * 1024;
   static constexpr int kColumns = 4 * kHeadTiles;
-  // Stages that a warp takes at a time in decode. Products of many heads are slower with two, for want of
-  // registers.
+  // Stages that a warp takes at a time in decode. Products of many heads are slower with two.
   static constexpr int kDecodeStep = kHeadTiles == 1 ? 2 : 1;
+  static constexpr int kAnnouncedTogether = 4;
   static constexpr bool kHasNorms = false;
   static constexpr int kVectors = 1;  // of weights that a lane stores
   // scores[r][m] is that of key 8 m + lane / 4 and query 4 r + lane % 4, without the unit of the query.
   using Scores = float[kHeadTiles][kTileEights];
 
-  __device__ __forceinline__ explicit SplitProducts(int lane) : lane_(lane) {}
+  __device__ __forceinline__ explicit SplitProducts(int lane)
+      : lane_(lane),
+        chunk_(static_cast<uint32_t>(
+            split_high_offset(kHeadDim, lane / 8 % 2 * 8 + lane % 8, lane / 16 * kSplitChunk))) {}
 
   static __device__ __forceinline__ const char* stage(const Args& args, uint32_t row) {
-    return static_cast<const char*>(args.p.split.high) + int64_t{row / kStageKeys} * kStageBytes;
+    return static_cast<const char*>(args.p.split.high) +
+           int64_t{row / kStageKeys} * split_block_bytes(kHeadDim);
   }
 
   // place(column) is a QueryPlace.
@@ -43,32 +47,32 @@ class SplitProducts {
     for (int r = 0; r < kHeadTiles; ++r) {
       const QueryPlace of_planes = place(4 * r + lane_ / 8);
       const int8_t* const from =
-          args.p.split.query + (2 * of_planes.row(args) + lane_ / 4 % 2) * kHeadDim + lane_ % 4 * 16;
+          args.p.split.query + (2 * of_planes.row(args) + lane_ / 4 % 2) * kHeadDim + lane_ % 4 * 4;
 #pragma unroll
-      for (int c = 0; c < kChunks; ++c) {
-        planes_[r][c] = {0, 0, 0, 0};
-        if (of_planes.exists) planes_[r][c] = *reinterpret_cast<const uint4*>(from + c * 64);
+      for (int s = 0; s < kSteps; ++s) {
+        const auto word = [&](int chunk) {
+          return of_planes.exists ? *reinterpret_cast<const uint32_t*>(from + chunk * kSplitChunk) : 0;
+        };
+        planes_[r][s] = {word(2 * s), word(2 * s + 1)};
       }
       const QueryPlace of_unit = place(4 * r + lane_ % 4);
       unit_[r] = of_unit.exists ? args.p.split.query_units[of_unit.row(args)] / 256 : 0.0f;
     }
   }
 
-  // Products with the 16 keys of the tile's stage `i`, which lies at an address in shared memory.
-  __device__ __forceinline__ void multiply(uint32_t stage, int i, Scores& scores) const {
-    const uint32_t key = stage + lane_ / 4 * kHeadDim + lane_ % 4 * 16;
+  // Products with the 16 keys of the tile's stage `i`, which lies `offset` behind an address in shared
+  // memory, both whole lines.
+  __device__ __forceinline__ void multiply(uint32_t step, int offset, int i, Scores& scores) const {
     int32_t sums[kHeadTiles][4] = {};
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      const uint4 a = load_shared_vector(key + c * 64);
-      const uint4 b = load_shared_vector(key + 8 * kHeadDim + c * 64);
+    for (int s = 0; s < kSteps; ++s) {
+      // What split_high_offset() swaps are bits.
+      const uint4 keys = load_shared_matrices(((step + chunk_) ^ s * 2 * kSplitChunk) + offset);
 #pragma unroll
-      for (int r = 0; r < kHeadTiles; ++r) {
-        multiply_accumulate_bytes(sums[r], {a.x, b.x, a.y, b.y}, planes_[r][c].x, planes_[r][c].y);
-        multiply_accumulate_bytes(sums[r], {a.z, b.z, a.w, b.w}, planes_[r][c].z, planes_[r][c].w);
-      }
+      for (int r = 0; r < kHeadTiles; ++r)
+        multiply_accumulate_bytes(sums[r], keys, planes_[r][s].x, planes_[r][s].y);
     }
-    const uint32_t units = stage + static_cast<uint32_t>(split_unit_offset(kHeadDim, lane_ / 4));
+    const uint32_t units = step + offset + static_cast<uint32_t>(split_unit_offset(kHeadDim, lane_ / 4));
     const float lower = load_shared_float(units), upper = load_shared_float(units + 8 * sizeof(float));
 #pragma unroll
     for (int r = 0; r < kHeadTiles; ++r) {
@@ -140,10 +144,13 @@ class SplitProducts {
   }
 
  private:
-  static constexpr int kChunks = kHeadDim / 64;  // of 64 bytes: two steps of the product
+  static constexpr int kSteps = kHeadDim / 32;  // of the product, two chunks each
 
   const int lane_;
-  uint4 planes_[kHeadTiles][kChunks];
+  // In a block, of the row whose address the lane gives for the matrices of the first step: keys 0 to 7 of
+  // the first chunk, keys 8 to 15, both of the second chunk.
+  const uint32_t chunk_;
+  uint2 planes_[kHeadTiles][kSteps];
   float unit_[kHeadTiles];
 };
 

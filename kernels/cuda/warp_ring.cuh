@@ -27,32 +27,25 @@ struct OneSource {
   }
 };
 
-// One whose second piece, if it has any, lies in another place and comes to lie at second_offset, where there
-// are 64 bytes more before it than the first piece has. Both are whole sixteens of bytes. Offset 0: there is
-// only the first one.
+// One with a second piece in another place, if it has any; that comes to lie at kSecondOffset. Both are whole
+// sixteens of bytes.
+template <int kSecondOffset>
 struct TwoSources {
   const char* first = nullptr;
   const char* second = nullptr;
   int32_t first_bytes = 0;
   int32_t second_bytes = 0;
-  int32_t second_offset = 0;
 
-  // Where the first piece begins: before a second one in the same half of a line of 128 bytes as where it
-  // comes from.
-  __device__ __forceinline__ int32_t lead() const {
-    return second_offset == 0 ? 0 : static_cast<int32_t>(reinterpret_cast<uint64_t>(first) & 64);
-  }
   __device__ __forceinline__ int32_t bytes() const { return first_bytes + second_bytes; }
   template <class Copy>
   __device__ __forceinline__ void each(const Copy& copy) const {
-    copy(lead(), first, first_bytes);
-    if (second_bytes > 0) copy(second_offset, second, second_bytes);
+    copy(0, first, first_bytes);
+    if (second_bytes > 0) copy(kSecondOffset, second, second_bytes);
   }
   __device__ __forceinline__ TwoSources of_lane(int lane) const {
     return {reinterpret_cast<const char*>(__shfl_sync(kFullWarp, reinterpret_cast<uint64_t>(first), lane)),
             reinterpret_cast<const char*>(__shfl_sync(kFullWarp, reinterpret_cast<uint64_t>(second), lane)),
-            __shfl_sync(kFullWarp, first_bytes, lane), __shfl_sync(kFullWarp, second_bytes, lane),
-            __shfl_sync(kFullWarp, second_offset, lane)};
+            __shfl_sync(kFullWarp, first_bytes, lane), __shfl_sync(kFullWarp, second_bytes, lane)};
   }
 };
 
@@ -132,20 +125,15 @@ class WarpRing {
 #endif
   }
 
-  // Waits for the oldest stage that was filled and not read, or for the one `ahead` of it; its address in
-  // shared memory.
-  __device__ __forceinline__ uint32_t wait(int32_t ahead = 0) {
-    const int32_t stage = read_ + ahead;
-    const int32_t slot = stage & (kStages - 1);
+  // Waits for the oldest stage that was filled and not read; its address in shared memory.
+  __device__ __forceinline__ uint32_t wait() {
+    const int32_t slot = read_ & (kStages - 1);
 #if __CUDA_ARCH__ >= 900
-    wait_at(barrier_address_ + 8 * slot, static_cast<uint32_t>(stage) / kStages);
+    wait_at(barrier_address_ + 8 * slot, static_cast<uint32_t>(read_) / kStages);
 #else
     // The count of groups that may stay in flight is a constant: a ring that is not full is waited for whole.
-    const bool full = filled_ - read_ == kStages;
-    if (full && ahead == 0) {
+    if (filled_ - read_ == kStages) {
       wait_for_copies<kStages - 1>();
-    } else if (full && ahead == 1) {
-      wait_for_copies<kStages - 2>();
     } else {
       wait_for_copies<0>();
     }
@@ -154,10 +142,10 @@ class WarpRing {
     return data_address_ + slot * kSlotBytes;
   }
 
-  // Gives the oldest `stages` stages, which have been waited for, back; the next fill may overwrite them.
-  __device__ __forceinline__ void advance(int32_t stages = 1) {
+  // Gives that stage back; the next fill may overwrite it.
+  __device__ __forceinline__ void advance() {
     __syncwarp();
-    read_ += stages;
+    ++read_;
   }
 
  private:

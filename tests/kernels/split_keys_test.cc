@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <set>
 
 #include "base/error.h"
 #include "kernels/reference.h"
@@ -43,7 +44,8 @@ Planes split_key(const std::vector<float>& key) {
                     .num_pages = 1,
                     .page_size = 16,
                     .slots = &slot});
-  std::memcpy(planes.high.data(), blocks.data() + split_high_offset(size, 3), key.size());
+  for (int32_t i = 0; i < size; ++i)
+    planes.high[i] = static_cast<int8_t>(blocks[static_cast<size_t>(split_high_offset(size, 3, i))]);
   std::memcpy(&planes.unit, blocks.data() + split_unit_offset(size, 3), sizeof(float));
   planes.low = {planes.low.begin() + 3 * size, planes.low.begin() + 4 * size};
   return planes;
@@ -126,6 +128,44 @@ TEST(SplitKeys, ProductsWithSplitQueriesAreThoseOfTheVectors) {
       product += unit * (of_query[i] + of_query[size + i] / 256.0) * planes.fixed(static_cast<size_t>(i));
     }
     EXPECT_NEAR(product, expected, 2e-3) << size;
+  }
+}
+
+// The banks that 16 bytes of shared memory from an offset on lie in, of the eight such groups.
+int64_t bank_group(int64_t offset) {
+  return offset / 16 % 8;
+}
+
+TEST(SplitKeys, OfABlockFillItsPlanesAndBeginAtALine) {
+  for (const int32_t head_dim : {8, 16, 32, 64, 128, 256}) {
+    EXPECT_EQ(split_block_bytes(head_dim) % 128, 0) << head_dim;
+    EXPECT_GE(split_block_bytes(head_dim), split_block_content(head_dim)) << head_dim;
+    for (int32_t key = 0; key < kSplitBlockKeys; ++key) {
+      std::set<int64_t> offsets;
+      for (int32_t i = 0; i < head_dim; ++i) offsets.insert(split_high_offset(head_dim, key, i));
+      EXPECT_EQ(offsets.size(), head_dim) << "head_dim " << head_dim << ", key " << key;
+      EXPECT_EQ(*offsets.begin(), int64_t{key} * head_dim);
+      EXPECT_EQ(*offsets.rbegin(), int64_t{key + 1} * head_dim - 1);
+    }
+  }
+}
+
+TEST(SplitKeys, AreReadFromAllBanks) {
+  for (const int32_t head_dim : {64, 128}) {
+    for (int32_t first = 0; first < kSplitBlockKeys; first += 8) {
+      for (int32_t chunk = 0; chunk < head_dim / kSplitChunk; ++chunk) {
+        std::set<int64_t> of_eight_keys;
+        for (int32_t key = first; key < first + 8; ++key)
+          of_eight_keys.insert(bank_group(split_high_offset(head_dim, key, chunk * kSplitChunk)));
+        EXPECT_EQ(of_eight_keys.size(), 8) << "head_dim " << head_dim << ", chunk " << chunk;
+      }
+    }
+    for (int32_t key = 0; key < kSplitBlockKeys; key += 2) {
+      std::set<int64_t> of_two_keys;
+      for (int32_t i = 0; i < 8; ++i)
+        of_two_keys.insert(bank_group(split_high_offset(head_dim, key + i / 4, i % 4 * kSplitChunk)));
+      EXPECT_EQ(of_two_keys.size(), 8) << "head_dim " << head_dim << ", key " << key;
+    }
   }
 }
 

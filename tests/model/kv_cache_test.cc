@@ -73,11 +73,11 @@ ModelConfig model_of_heads_of_64() {
 
 TEST(PlanCache, CountsTheBytesOfSplitKeysAndOfTheCopyOfALayer) {
   using kernels::KeyFormat;
-  // Of a head in a layer 128 bytes of values and a norm of 4; of keys 128, 64 and 64 with a unit of 4, or 64
-  // with a unit.
+  // Of a head in a layer 128 bytes of values and a norm of 4; of keys 128, 64 and 64 with a unit of 4 and
+  // as much to the next line, or 64 with the same.
   for (const auto& [keys, bytes] : {std::pair{KeyFormat::kSixteenBits, 6 * (128 + 128 + 4)},
-                                    std::pair{KeyFormat::kSplit, 6 * (128 + 4 + 64 + 64 + 4) + 3 * 128},
-                                    std::pair{KeyFormat::kHighPlane, 6 * (128 + 4 + 64 + 4) + 3 * 128}}) {
+                                    std::pair{KeyFormat::kSplit, 6 * (128 + 4 + 64 + 64 + 8) + 3 * 128},
+                                    std::pair{KeyFormat::kHighPlane, 6 * (128 + 4 + 64 + 8) + 3 * 128}}) {
     const EngineOptions options{.keys = keys, .page_size = 16};
     const KvCacheShape shape = plan_cache(options, model_of_heads_of_64(), 160 * int64_t{bytes});
     EXPECT_EQ(shape.keys, keys);
@@ -97,10 +97,10 @@ TEST(LayerBytes, OfSplitKeysAreBlocksOf16AndTheirLowPlanes) {
   EXPECT_EQ(layer_key_bytes(shape).first, 7 * 48 * 3 * 256);
   EXPECT_EQ(layer_key_bytes(shape).low, 0);
   shape.keys = kernels::KeyFormat::kSplit;
-  EXPECT_EQ(layer_key_bytes(shape).first, 7 * 3 * 3 * 2112);
+  EXPECT_EQ(layer_key_bytes(shape).first, 7 * 3 * 3 * 2176);
   EXPECT_EQ(layer_key_bytes(shape).low, 7 * 48 * 3 * 128);
   shape.keys = kernels::KeyFormat::kHighPlane;
-  EXPECT_EQ(layer_key_bytes(shape).all(), 7 * 3 * 3 * 2112);
+  EXPECT_EQ(layer_key_bytes(shape).all(), 7 * 3 * 3 * 2176);
 }
 
 TEST(PlanCache, RefusesWhatMakesNoPage) {

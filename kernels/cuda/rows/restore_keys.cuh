@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kRestoreThreads) restore_keys(RestoreSplitKeys
     const auto key = static_cast<int32_t>(row % kSplitBlockKeys);
     const char* const block =
         static_cast<const char*>(p.high) + int64_t{row / kSplitBlockKeys} * split_block_bytes(kHeadDim);
-    const uint4 high = *reinterpret_cast<const uint4*>(block + split_high_offset(kHeadDim, key) + 16 * lane);
+    const uint4 high = *reinterpret_cast<const uint4*>(block + split_high_offset(kHeadDim, key, 16 * lane));
     const float unit = *reinterpret_cast<const float*>(block + split_unit_offset(kHeadDim, key));
     uint4 low = {0, 0, 0, 0};
     if (p.low != nullptr) low = *reinterpret_cast<const uint4*>(p.low + int64_t{row} * kHeadDim + 16 * lane);

@@ -55,7 +55,11 @@ __device__ __forceinline__ void store_planes(const RotaryParams& p, bool is_quer
   const auto key = static_cast<int32_t>(row % kSplitBlockKeys);
   auto* const block =
       static_cast<int8_t*>(p.planes.high) + row / kSplitBlockKeys * split_block_bytes(kHeadDim);
-  store(block + split_high_offset(kHeadDim, key) + 8 * lane, halves.high);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    *reinterpret_cast<uint2*>(block + split_high_offset(kHeadDim, key, h * (kHeadDim / 2) + 8 * lane)) =
+        halves.high[h];
+  }
   if (lane == 0) *reinterpret_cast<float*>(block + split_unit_offset(kHeadDim, key)) = halves.unit;
   if (p.planes.low != nullptr) store(p.planes.low + at, halves.low);
 }

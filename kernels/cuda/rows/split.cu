@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kSplitThreads) store_split_keys(StoreSplitKeys
   const int64_t row = (int64_t{page} * p.num_kv_heads + place.head) * p.page_size + offset;
   const auto key = static_cast<int32_t>(row % kSplitBlockKeys);
   char* const block = static_cast<char*>(p.high) + row / kSplitBlockKeys * split_block_bytes(kHeadDim);
-  *reinterpret_cast<uint2*>(block + split_high_offset(kHeadDim, key) + 8 * place.lane) = eight.high;
+  *reinterpret_cast<uint2*>(block + split_high_offset(kHeadDim, key, 8 * place.lane)) = eight.high;
   if (place.lane == 0) *reinterpret_cast<float*>(block + split_unit_offset(kHeadDim, key)) = eight.unit;
   if (p.low != nullptr) *reinterpret_cast<uint2*>(p.low + row * kHeadDim + 8 * place.lane) = eight.low;
 }

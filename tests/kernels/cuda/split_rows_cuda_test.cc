@@ -177,7 +177,7 @@ double restored_element(const Bytes& high, const Bytes* low, int32_t head_dim, i
   const auto key = static_cast<int32_t>(row % kSplitBlockKeys);
   int64_t sum = 0;
   for (int32_t j = 0; j < head_dim; ++j) {
-    const size_t at = block + static_cast<size_t>(split_high_offset(head_dim, key) + j);
+    const size_t at = block + static_cast<size_t>(split_high_offset(head_dim, key, j));
     const int64_t fixed =
         256 * static_cast<int8_t>(high[at]) +
         (low == nullptr ? 0 : static_cast<int8_t>((*low)[static_cast<size_t>(row * head_dim + j)]));
