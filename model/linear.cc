@@ -6,14 +6,20 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -33,6 +39,8 @@ constexpr int64_t kColumnGroup = 64;
 // Rows of one call of a packed product, which returns a matrix of its own: one that stays in the cache until
 // it is copied, and in the heap between calls.
 constexpr int64_t kMaxPackedRows = 256;
+// And of every call, where bits depend on how many there are.
+constexpr int64_t kFixedPackedRows = 32;
 
 // LibTorch, oneDNN and MKL keep a number of threads for each calling thread; it is 1, because the loops
 // around them are ours.
@@ -100,6 +108,47 @@ class PackedProduct {
   c10::IValue no_algorithm_ = std::string();
 };
 
+// Whether a row of a packed product has other bits in calls of other numbers of rows: which order oneDNN adds
+// in is its choice for the shape, the number of rows and the processor. It is asked with a product whose
+// terms cancel, so that a result is nothing but roundings.
+bool bits_depend_on_rows(const PackedProduct& product, int64_t columns, int64_t width, at::ScalarType type) {
+  const int64_t half = width / 2;
+  const auto mirrored = [&](int64_t rows, uint64_t seed, float sign) {
+    std::mt19937_64 random(seed);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    at::Tensor x = at::zeros({rows, width}, at::kFloat);
+    float* const elements = x.mutable_data_ptr<float>();
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t i = 0; i < half; ++i) {
+        elements[row * width + i] = uniform(random);
+        elements[row * width + half + i] = sign * elements[row * width + i];
+      }
+    }
+    return x.to(type);
+  };
+  const at::Tensor weight = product.pack(mirrored(columns, 1, 1));
+  const at::Tensor input = mirrored(kMaxPackedRows, 2, -1);
+  const at::Tensor most = product.apply(input, weight, std::nullopt);
+  // Not all numbers, which would take seconds with large weights.
+  for (const int64_t rows : {16, 32, 80, 128, 240}) {
+    const at::Tensor some = product.apply(input.slice(0, 0, rows), weight, std::nullopt);
+    if (!at::equal(some, most.slice(0, 0, rows))) return true;
+  }
+  return false;
+}
+
+// The same, asked once for a shape.
+bool known_to_depend_on_rows(const PackedProduct& product, int64_t columns, int64_t width,
+                             at::ScalarType type) {
+  using Shape = std::tuple<int64_t, int64_t, at::ScalarType>;
+  static std::mutex mutex;
+  static std::map<Shape, bool> known;
+  const std::lock_guard lock(mutex);
+  const auto [place, is_new] = known.try_emplace({columns, width, type});
+  if (is_new) place->second = bits_depend_on_rows(product, columns, width, type);
+  return place->second;
+}
+
 }  // namespace
 
 Products products_of_processor() {
@@ -136,7 +185,12 @@ class Linear::LibraryProduct final : public Product {
     for (int64_t begin = 0; begin < out_features; begin += columns) {
       const int64_t end = std::min(begin + columns, out_features);
       const at::Tensor of_part = whole.slice(0, begin, end);
-      parts_.push_back({begin, end, product_ != nullptr ? product_->pack(of_part) : of_part.t()});
+      if (product_ == nullptr) {
+        parts_.push_back({begin, end, of_part.t(), /*fixed_rows=*/false});
+      } else {
+        parts_.push_back({begin, end, product_->pack(of_part),
+                          known_to_depend_on_rows(*product_, end - begin, in_features, whole.scalar_type())});
+      }
     }
     if (product_ == nullptr) weight_memory_ = std::move(weight);
     bias_memory_ = std::move(bias);
@@ -153,6 +207,7 @@ class Linear::LibraryProduct final : public Product {
     int64_t begin;
     int64_t end;
     at::Tensor weight;  // packed, or a view [in_features, end - begin]
+    bool fixed_rows;    // of each call
   };
 
   void apply_part(const Part& part, const void* input, int64_t rows, void* out) const {
@@ -162,12 +217,16 @@ class Linear::LibraryProduct final : public Product {
     const at::Tensor all_results = matrix(out, {rows, out_features_}, dtype_).slice(1, part.begin, part.end);
     std::optional<at::Tensor> bias = bias_;
     if (bias) bias = bias->slice(0, part.begin, part.end);
-    const int64_t step = product_ != nullptr ? kMaxPackedRows : rows;
+    const int64_t step = product_ == nullptr ? rows : part.fixed_rows ? kFixedPackedRows : kMaxPackedRows;
     for (int64_t first = 0; first < rows; first += step) {
       const int64_t last = std::min(first + step, rows);
       const at::Tensor x = all_rows.slice(0, first, last);
       at::Tensor result = all_results.slice(0, first, last);
-      if (product_ != nullptr) {
+      if (part.fixed_rows && last - first < step) {
+        const at::Tensor padded = at::zeros({step, in_features_}, x.options());
+        padded.slice(0, 0, last - first).copy_(x);
+        result.copy_(product_->apply(padded, part.weight, bias).slice(0, 0, last - first));
+      } else if (product_ != nullptr) {
         result.copy_(product_->apply(x, part.weight, bias));
       } else if (bias) {
         at::addmm_out(result, *bias, x, part.weight);
