@@ -144,9 +144,17 @@ bool known_to_depend_on_rows(const PackedProduct& product, int64_t columns, int6
   static std::mutex mutex;
   static std::map<Shape, bool> known;
   const std::lock_guard lock(mutex);
-  const auto [place, is_new] = known.try_emplace({columns, width, type});
-  if (is_new) place->second = bits_depend_on_rows(product, columns, width, type);
-  return place->second;
+  const Shape shape = {columns, width, type};
+  if (const auto place = known.find(shape); place != known.end()) return place->second;
+  return known[shape] = bits_depend_on_rows(product, columns, width, type);
+}
+
+// `x` with rows of zeros behind its own, `rows` in all.
+at::Tensor with_rows(const at::Tensor& x, int64_t rows) {
+  if (x.size(0) == rows) return x;
+  at::Tensor padded = at::zeros({rows, x.size(1)}, x.options());
+  padded.slice(0, 0, x.size(0)).copy_(x);
+  return padded;
 }
 
 }  // namespace
@@ -222,12 +230,9 @@ class Linear::LibraryProduct final : public Product {
       const int64_t last = std::min(first + step, rows);
       const at::Tensor x = all_rows.slice(0, first, last);
       at::Tensor result = all_results.slice(0, first, last);
-      if (part.fixed_rows && last - first < step) {
-        const at::Tensor padded = at::zeros({step, in_features_}, x.options());
-        padded.slice(0, 0, last - first).copy_(x);
-        result.copy_(product_->apply(padded, part.weight, bias).slice(0, 0, last - first));
-      } else if (product_ != nullptr) {
-        result.copy_(product_->apply(x, part.weight, bias));
+      if (product_ != nullptr) {
+        const int64_t count = part.fixed_rows ? step : last - first;
+        result.copy_(product_->apply(with_rows(x, count), part.weight, bias).slice(0, 0, last - first));
       } else if (bias) {
         at::addmm_out(result, *bias, x, part.weight);
       } else {
