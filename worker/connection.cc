@@ -125,6 +125,9 @@ class Connection::Session {
     return leases;
   }
 
+  // A Grant to an earlier connection never arrives.
+  bool grant_may_come() const { return introduced_ && request_sent_; }
+
   void say_hello() {
     introduced_ = false;
     Envelope message;
@@ -433,9 +436,9 @@ class Connection::Session {
     told_load_at_ = now;
   }
 
-  // Runs until every lease is settled: each result acked, each other lease released. From here on the shorter
-  // waiting times of a drain apply: an aggregator that was restarted a moment ago must hear of this worker
-  // before it leaves, and messages to its predecessor are lost.
+  // Runs until every lease is settled: each result acked, each other lease released, those of a Grant that is
+  // under way too. From here on the shorter waiting times of a drain apply: an aggregator that was restarted
+  // a moment ago must hear of this worker before it leaves, and messages to its predecessor are lost.
   void deliver() {
     draining_ = true;
     resend_ = std::min(resend_, options_.drain / 6);
@@ -444,7 +447,8 @@ class Connection::Session {
     retry_ = std::min(options_.first_retry, longest_retry_);
     hello_deadline_ = std::min(hello_deadline_, clock_.now() + retry_);
     const Timestamp deadline = clock_.now() + options_.drain;
-    while (!held_leases().empty() && clock_.now() < deadline) step();
+    const auto settled = [&] { return held_leases().empty() && !grant_may_come(); };
+    while (!settled() && clock_.now() < deadline) step();
     if (!held_leases().empty()) {
       spdlog::warn("leaving with {} leases unanswered; they will expire", held_leases().size());
     }

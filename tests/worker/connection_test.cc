@@ -27,7 +27,6 @@ using wire::Ack;
 using wire::Envelope;
 using namespace std::chrono_literals;
 
-constexpr Duration kDeadline = 20s;
 TEST_F(ConnectionTest, ALeaseIsRunAndItsResultDelivered) {
   start_worker(true);
   const Envelope hello = aggregator_->expect(Envelope::kHello);
@@ -154,6 +153,30 @@ TEST_F(ConnectionTest, AStoppingWorkerGivesItsLeasesBackAndEndsWell) {
   EXPECT_THAT(release.release().leases(), UnorderedElementsAre(11, 12));
   aggregator_->reply(
       [&](Envelope* m) { *m->mutable_released()->mutable_leases() = release.release().leases(); });
+  EXPECT_EQ(worker_.get(), 0);
+}
+
+// Else its leases would be kept for it until they expire.
+TEST_F(ConnectionTest, AStoppingWorkerWithoutLeasesGivesThoseOfAGrantUnderWayBack) {
+  drain_ = kDrainOfATest;
+  start_introduced_worker();
+  stop_ = true;
+  ASSERT_EQ(worker_.wait_for(200ms), std::future_status::timeout);
+  aggregator_->grant({{11, 4}, {12, 5}});
+  const Envelope release = aggregator_->expect(Envelope::kRelease);
+  EXPECT_THAT(release.release().leases(), UnorderedElementsAre(11, 12));
+  aggregator_->reply(
+      [&](Envelope* m) { *m->mutable_released()->mutable_leases() = release.release().leases(); });
+  EXPECT_EQ(worker_.get(), 0);
+  EXPECT_THAT(control_.started, IsEmpty());
+}
+
+TEST_F(ConnectionTest, AStoppingWorkerWithoutLeasesLeavesOnceThereIsNoneForIt) {
+  drain_ = 4 * kDeadline;
+  start_introduced_worker();
+  stop_ = true;
+  aggregator_->wait(false);
+  ASSERT_EQ(worker_.wait_for(kDeadline), std::future_status::ready);
   EXPECT_EQ(worker_.get(), 0);
 }
 
