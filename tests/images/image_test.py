@@ -269,13 +269,13 @@ class Worker(Image):
     def tool(cls):
         return pathlib.Path(os.environ["ALLOT_BIN_DIR"]) / "allot"
 
-    def start_aggregator(self, name, *more):
+    def start_aggregator(self, name, *more, questions=2):
         """An aggregator outside, on loopback, for workers with their key: its run directory, endpoint and process."""
         run = self.directory / name
         process = subprocess.Popen(
             [str(self.tool()), "aggregator", f"--run={run}", "--bind=tcp://127.0.0.1:*", f"--model={TINY_GSM}",
              f"--data={TINY_GSM}/train.jsonl", f"--heldout={TINY_GSM}/heldout.jsonl", "--total=64",
-             f"--key={self.keys}/aggregator.key", f"--allow={self.keys}/allow", "--questions=2", "--heldout-questions=2",
+             f"--key={self.keys}/aggregator.key", f"--allow={self.keys}/allow", f"--questions={questions}", "--heldout-questions=2",
              "--max-new-tokens=16", "--preflight=0", *more],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.communicate)
@@ -354,12 +354,13 @@ class Worker(Image):
         print(f"worker: a run of 4 episodes in {time.monotonic() - begin:.0f} s")
 
     def test_stops_on_sigterm_and_gives_its_leases_back(self):
-        _, endpoint, _ = self.start_aggregator("stopped", "--episodes=10000")
+        # So many questions that the worker is at work when it is stopped, however slow the disk of the history is.
+        _, endpoint, _ = self.start_aggregator("stopped", "--episodes=10000", questions=64)
         worker = self.start_worker(endpoint)
         deadline = time.monotonic() + 120
-        while self.progress(endpoint)["episodes_done"] == 0:
+        while self.progress(endpoint)["episodes_running"] == 0:
             self.assertIsNone(worker.poll())
-            self.assertLess(time.monotonic(), deadline, "no episode was scored within 120 s")
+            self.assertLess(time.monotonic(), deadline, "no episode was begun within 120 s")
             time.sleep(0.2)
         _, child = self.status_inside(worker)
         before = time.monotonic()
@@ -368,8 +369,8 @@ class Worker(Image):
         self.assertEqual(worker.returncode, 0, err)
         self.assertLess(time.monotonic() - before, STOP_SECONDS)
         after = self.progress(endpoint)
-        self.assertEqual(after["episodes_running"], 0)
-        self.assertGreaterEqual(after["counters"]["preempted"], 1)
+        self.assertEqual(after["episodes_running"], 0, err)
+        self.assertGreaterEqual(after["counters"]["preempted"], 1, err)
 
     def make_driver(self):
         """A folder with a libcuda.so.1 that says when it is opened."""
