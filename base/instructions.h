@@ -17,4 +17,9 @@ InstructionSet allowed_instructions();
 // allowed.
 bool has_avx512();
 
+// Whether the processor has matrix tiles of bfloat16 (AMX), with the conversions of AVX-512 that came before
+// them, and Linux grants this process their use, for which it is asked. Not whether they are allowed:
+// libraries use them all the same.
+bool has_amx();
+
 }  // namespace allot

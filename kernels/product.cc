@@ -1,17 +1,18 @@
 #include "kernels/product.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "base/round_up.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/launch.h"
+#include "kernels/cpu/workspace.h"
 #include "kernels/row_checks.h"
 #include "kernels/thread_pool.h"
 
 namespace allot::kernels {
 namespace {
 
+using cpu::Isa;
 using cpu::kLanes;
 
 // Columns that are worth a thread of their own.
@@ -25,51 +26,75 @@ RowCheck check_matrix(const char* operation, int64_t columns, int64_t width, DTy
   return check;
 }
 
-template <class T>
-void pack_panel(const T* matrix, int64_t columns, int64_t width, T* panel) {
-  for (int64_t i = 0; i < width; ++i) {
-    for (int64_t column = 0; column < kLanes; ++column)
-      panel[i * kLanes + column] = column < columns ? matrix[column * width + i] : T{0};
-  }
+// How a matrix lies: in panels of so many columns; a panel in steps along the width, a step in blocks of
+// kLanes columns, a block in groups of elements of a column, one column after the other. Columns are filled
+// up to whole panels and the width to whole steps, with zeros.
+struct Order {
+  int64_t columns;
+  int64_t step;
+  int64_t group;
+};
+
+Order order_of(DType dtype, Isa isa) {
+  if (cpu::multiplies_in_tiles(isa, dtype))
+    return {.columns = cpu::kTilePanelColumns, .step = cpu::kTileWidth, .group = 2};
+  return {.columns = kLanes, .step = 1, .group = 1};
 }
 
 template <class T>
-void pack(const void* matrix, int64_t columns, int64_t width, void* packed, int num_threads) {
-  const int64_t panels = (columns + kLanes - 1) / kLanes;
+void pack(const void* matrix, int64_t columns, int64_t width, Order order, void* packed, int num_threads) {
+  const int64_t panel_width = round_up(width, order.step);
+  const int64_t panels = round_up(columns, order.columns) / order.columns;
   ThreadPool::of_this_thread().for_each(panels, num_threads, [&](int64_t panel) {
-    const int64_t first = panel * kLanes;
-    pack_panel(static_cast<const T*>(matrix) + first * width, columns - first, width,
-               static_cast<T*>(packed) + first * width);
+    const int64_t begin = panel * order.columns, end = begin + order.columns;
+    T* out = static_cast<T*>(packed) + begin * panel_width;
+    for (int64_t step = 0; step < panel_width; step += order.step) {
+      for (int64_t block = begin; block < end; block += kLanes) {
+        for (int64_t group = step; group < step + order.step; group += order.group) {
+          for (int64_t column = block; column < block + kLanes; ++column) {
+            for (int64_t i = group; i < group + order.group; ++i)
+              *out++ =
+                  column < columns && i < width ? static_cast<const T*>(matrix)[column * width + i] : T{0};
+          }
+        }
+      }
+    }
   });
 }
 
 // The calling thread's, kept between products.
-cpu::ProductScratch scratch_for(const ProductParams& p) {
-  thread_local std::vector<float> memory;
-  const auto rows = static_cast<size_t>(std::min(p.rows, cpu::kProductRows) * p.width);
-  constexpr size_t kSums = cpu::kProductRows * kLanes, kPanel = cpu::kProductWidth * kLanes;
-  if (memory.size() < rows + kSums + kPanel) memory.resize(rows + kSums + kPanel);
-  return {.rows = memory.data() + kSums + kPanel, .sums = memory.data(), .panel = memory.data() + kSums};
+cpu::ProductScratch scratch_for(const ProductParams& p, Isa isa) {
+  if (cpu::multiplies_in_tiles(isa, p.dtype)) {
+    thread_local cpu::Buffer<uint16_t> tiles;
+    const int64_t rows = round_up(std::min(p.rows, cpu::kTileProductRows), int64_t{kLanes});
+    return {.tiles = tiles.reserve(rows * round_up(p.width, cpu::kTileWidth))};
+  }
+  constexpr int64_t kSums = cpu::kProductRows * kLanes, kPanel = cpu::kProductWidth * kLanes;
+  thread_local cpu::Buffer<float> memory;
+  float* const sums = memory.reserve(kSums + kPanel + std::min(p.rows, cpu::kProductRows) * p.width);
+  return {.rows = sums + kSums + kPanel, .sums = sums, .panel = sums + kSums};
 }
 
 }  // namespace
 
-int64_t packed_matrix_bytes(int64_t columns, int64_t width, DType dtype) {
+namespace cpu {
+
+int64_t packed_matrix_bytes(int64_t columns, int64_t width, DType dtype, Isa isa) {
   check_matrix("packed_matrix_bytes", columns, width, dtype);
-  return round_up(columns, int64_t{kLanes}) * width * size_of(dtype);
+  const Order order = order_of(dtype, isa);
+  return round_up(columns, order.columns) * round_up(width, order.step) * size_of(dtype);
 }
 
 void pack_matrix(const void* matrix, int64_t columns, int64_t width, DType dtype, void* packed,
-                 int num_threads) {
+                 int num_threads, Isa isa) {
   check_matrix("pack_matrix", columns, width, dtype).pointers({{"matrix", matrix}, {"packed", packed}});
+  const Order order = order_of(dtype, isa);
   if (dtype == DType::kFloat32) {
-    pack<float>(matrix, columns, width, packed, num_threads);
+    pack<float>(matrix, columns, width, order, packed, num_threads);
   } else {
-    pack<uint16_t>(matrix, columns, width, packed, num_threads);
+    pack<uint16_t>(matrix, columns, width, order, packed, num_threads);
   }
 }
-
-namespace cpu {
 
 void multiply(const ProductParams& p, int num_threads, Isa isa) {
   const RowCheck check = check_matrix("multiply", p.columns, p.width, p.dtype);
@@ -78,14 +103,23 @@ void multiply(const ProductParams& p, int num_threads, Isa isa) {
   check.pointers({{"input", p.input}, {"matrix", p.matrix}, {"out", p.out}});
   const auto kernel = kernels_of(isa).multiply;
   const int64_t parts = std::clamp<int64_t>(p.columns / kPartColumns, 1, std::max(num_threads, 1));
-  const int64_t columns = round_up((p.columns + parts - 1) / parts, int64_t{kLanes});
+  const int64_t columns = round_up((p.columns + parts - 1) / parts, order_of(p.dtype, isa).columns);
   ThreadPool::of_this_thread().for_each(parts, num_threads, [&](int64_t part) {
     const int64_t begin = std::min(part * columns, p.columns);
-    kernel(p, begin, std::min(begin + columns, p.columns), scratch_for(p));
+    kernel(p, begin, std::min(begin + columns, p.columns), scratch_for(p, isa));
   });
 }
 
 }  // namespace cpu
+
+int64_t packed_matrix_bytes(int64_t columns, int64_t width, DType dtype) {
+  return cpu::packed_matrix_bytes(columns, width, dtype, cpu::best_isa());
+}
+
+void pack_matrix(const void* matrix, int64_t columns, int64_t width, DType dtype, void* packed,
+                 int num_threads) {
+  cpu::pack_matrix(matrix, columns, width, dtype, packed, num_threads, cpu::best_isa());
+}
 
 void multiply(const ProductParams& params, int num_threads) {
   cpu::multiply(params, num_threads, cpu::best_isa());

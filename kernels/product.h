@@ -1,7 +1,9 @@
 // Products of rows with a matrix that stays the same, on the CPU. Storage is float32 or bfloat16. A result is
 // summed in float32, the width in ascending order, by fused multiplications and additions where the processor
-// has them; the bias comes last, and the result is rounded once (round to nearest even). So it has the same
-// bits whatever rows are multiplied beside it and on however many threads. All functions throw
+// has them; the bias comes last, and the result is rounded once (round to nearest even). With AMX, bfloat16
+// products are summed by 32 elements of the width: those at even places and those at odd ones, each in
+// ascending order, then both together; numbers below the least normal float32 count as 0. So a result has the
+// same bits whatever rows are multiplied beside it and on however many threads. All functions throw
 // InvalidArgument, naming the field, the value and what was expected; nothing is written in that case.
 #pragma once
 
@@ -11,8 +13,8 @@
 
 namespace allot::kernels {
 
-// Bytes of a matrix [columns, width] in the order in which multiply() reads it: columns are filled up to a
-// multiple of sixteen.
+// Bytes of a matrix [columns, width] in the order in which multiply() reads it on this processor: columns are
+// filled up to a multiple of sixteen, for AMX columns and width to one of 32.
 int64_t packed_matrix_bytes(int64_t columns, int64_t width, DType dtype);
 
 // Puts matrix [columns, width] into that order; `packed` has packed_matrix_bytes and does not overlap it.

@@ -31,10 +31,6 @@ bool fits_one_thread(const ModelConfig& config, kernels::DType dtype) {
 
 }  // namespace
 
-int64_t Decoder::Block::multiplied_rows() const {
-  return rows_multiplied(rows());
-}
-
 Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const KvCacheShape& cache,
                  int64_t max_tokens, int threads, const ModelRank& rank)
     : config_(config),
@@ -235,7 +231,7 @@ void Decoder::normalise_rows(const Buffer& weight, const Block& block, int64_t w
 
 void Decoder::project_qkv(int32_t layer, const ForwardBatch& batch, const Block& block) {
   const LayerWeights& weights = weights_.layers[layer];
-  weights.qkv.apply(block.scratch.hidden.data(), block.multiplied_rows(), row(qkv_, block.begin, qkv_width_),
+  weights.qkv.apply(block.scratch.hidden.data(), block.rows(), row(qkv_, block.begin, qkv_width_),
                     block.threads);
   for_each_part(block, [&](const Part& part) {
     const int64_t begin = block.begin + part.first;
@@ -283,11 +279,10 @@ void Decoder::finish_layer(int32_t layer, const Block& block) {
   Scratch& scratch = block.scratch;
   std::byte* const attended = row(attended_, block.begin, q_width_);
   if (config_.sub_norms) normalise_rows(weights.attention_sub_norm, block, q_width_, attended);
-  weights.attention_output.apply(attended, block.multiplied_rows(), scratch.hidden.data(), block.threads);
+  weights.attention_output.apply(attended, block.rows(), scratch.hidden.data(), block.threads);
   sum_over_ranks(block);
   normalise({.weight = weights.post_attention_norm, .adds_hidden = true, .int8_grid = int8_inputs()}, block);
-  weights.gate_up.apply(scratch.hidden.data(), block.multiplied_rows(), scratch.gate_up.data(),
-                        block.threads);
+  weights.gate_up.apply(scratch.hidden.data(), block.rows(), scratch.gate_up.data(), block.threads);
   for_each_part(block, [&](const Part& part) {
     kernels::activate_and_multiply(
         {.rows = part.rows,
@@ -300,7 +295,7 @@ void Decoder::finish_layer(int32_t layer, const Block& block) {
   });
   if (config_.sub_norms)
     normalise_rows(weights.mlp_sub_norm, block, config_.intermediate_size, scratch.activated.data());
-  weights.down.apply(scratch.activated.data(), block.multiplied_rows(), scratch.hidden.data(), block.threads);
+  weights.down.apply(scratch.activated.data(), block.rows(), scratch.hidden.data(), block.threads);
   sum_over_ranks(block);
 }
 
@@ -314,10 +309,10 @@ void Decoder::project_logits(const Block& block) {
   float* out = logits_.as<float>() + block.begin * config_.vocab_size;
   const std::byte* hidden = block.scratch.hidden.data();
   if (cache_.shape().dtype == kernels::DType::kFloat32) {
-    weights_.output_head.apply(hidden, block.multiplied_rows(), out, block.threads);
+    weights_.output_head.apply(hidden, block.rows(), out, block.threads);
     return;
   }
-  weights_.output_head.apply(hidden, block.multiplied_rows(), block.scratch.logits.data(), block.threads);
+  weights_.output_head.apply(hidden, block.rows(), block.scratch.logits.data(), block.threads);
   const uint16_t* rounded = block.scratch.logits.as<uint16_t>();
   std::transform(rounded, rounded + block.rows() * config_.vocab_size, out, kernels::float_from_bfloat16);
 }

@@ -64,7 +64,6 @@ class Decoder {
     int threads;
     Scratch& scratch;
     int64_t rows() const { return end - begin; }
-    int64_t multiplied_rows() const;
   };
 
   // Rows of a block, counted from its begin, that one thread works on.

@@ -41,7 +41,7 @@ void KeptStates::compare(int64_t dense, std::span<const int64_t> sampled, int64_
   const auto project = [&](int64_t first, int64_t count, Buffer& logits) {
     if (logits.size() == 0)
       logits = Buffer(kMaxHeadRows * vocab_size * static_cast<int64_t>(kernels::size_of(dtype_)));
-    output_head_.apply(row(first), rows_multiplied(count), logits.data(), block_threads);
+    output_head_.apply(row(first), count, logits.data(), block_threads);
   };
   run_parallel(blocks, in_parallel ? threads_ : 1, [&](int64_t block, int worker) {
     Logits& logits = logits_[worker];

@@ -6,20 +6,14 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 #include <optional>
-#include <random>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -39,8 +33,6 @@ constexpr int64_t kColumnGroup = 64;
 // Rows of one call of a packed product, which returns a matrix of its own: one that stays in the cache until
 // it is copied, and in the heap between calls.
 constexpr int64_t kMaxPackedRows = 256;
-// And of every call, where bits depend on how many there are.
-constexpr int64_t kFixedPackedRows = 32;
 
 // LibTorch, oneDNN and MKL keep a number of threads for each calling thread; it is 1, because the loops
 // around them are ours.
@@ -108,68 +100,15 @@ class PackedProduct {
   c10::IValue no_algorithm_ = std::string();
 };
 
-// Whether a row of a packed product has other bits in calls of other numbers of rows: which order oneDNN adds
-// in is its choice for the shape, the number of rows and the processor. It is asked with a product whose
-// terms cancel, so that a result is nothing but roundings.
-bool bits_depend_on_rows(const PackedProduct& product, int64_t columns, int64_t width, at::ScalarType type) {
-  const int64_t half = width / 2;
-  const auto mirrored = [&](int64_t rows, uint64_t seed, float sign) {
-    std::mt19937_64 random(seed);
-    std::uniform_real_distribution<float> uniform(-1, 1);
-    at::Tensor x = at::zeros({rows, width}, at::kFloat);
-    float* const elements = x.mutable_data_ptr<float>();
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t i = 0; i < half; ++i) {
-        elements[row * width + i] = uniform(random);
-        elements[row * width + half + i] = sign * elements[row * width + i];
-      }
-    }
-    return x.to(type);
-  };
-  const at::Tensor weight = product.pack(mirrored(columns, 1, 1));
-  const at::Tensor input = mirrored(kMaxPackedRows, 2, -1);
-  const at::Tensor most = product.apply(input, weight, std::nullopt);
-  // Not all numbers, which would take seconds with large weights.
-  for (const int64_t rows : {16, 32, 80, 128, 240}) {
-    const at::Tensor some = product.apply(input.slice(0, 0, rows), weight, std::nullopt);
-    if (!at::equal(some, most.slice(0, 0, rows))) return true;
-  }
-  return false;
-}
-
-// The same, asked once for a shape.
-bool known_to_depend_on_rows(const PackedProduct& product, int64_t columns, int64_t width,
-                             at::ScalarType type) {
-  using Shape = std::tuple<int64_t, int64_t, at::ScalarType>;
-  static std::mutex mutex;
-  static std::map<Shape, bool> known;
-  const std::lock_guard lock(mutex);
-  const Shape shape = {columns, width, type};
-  if (const auto place = known.find(shape); place != known.end()) return place->second;
-  return known[shape] = bits_depend_on_rows(product, columns, width, type);
-}
-
-// `x` with rows of zeros behind its own, `rows` in all.
-at::Tensor with_rows(const at::Tensor& x, int64_t rows) {
-  if (x.size(0) == rows) return x;
-  at::Tensor padded = at::zeros({rows, x.size(1)}, x.options());
-  padded.slice(0, 0, x.size(0)).copy_(x);
-  return padded;
-}
-
 }  // namespace
 
-Products products_of_processor() {
+Products products_for(kernels::DType dtype) {
 #if defined(__x86_64__)
-  static const bool has_vectors = has_avx512();
-  return has_vectors ? Products::kLibrary : Products::kOwn;
+  const bool by_tiles = dtype == kernels::DType::kBFloat16 && has_amx();
+  return has_avx512() && !by_tiles ? Products::kLibrary : Products::kOwn;
 #else
   return Products::kLibrary;
 #endif
-}
-
-int64_t rows_multiplied(int64_t rows) {
-  return products_of_processor() == Products::kLibrary ? round_up(rows, kRowGroup) : rows;
 }
 
 class Linear::Product {
@@ -193,12 +132,7 @@ class Linear::LibraryProduct final : public Product {
     for (int64_t begin = 0; begin < out_features; begin += columns) {
       const int64_t end = std::min(begin + columns, out_features);
       const at::Tensor of_part = whole.slice(0, begin, end);
-      if (product_ == nullptr) {
-        parts_.push_back({begin, end, of_part.t(), /*fixed_rows=*/false});
-      } else {
-        parts_.push_back({begin, end, product_->pack(of_part),
-                          known_to_depend_on_rows(*product_, end - begin, in_features, whole.scalar_type())});
-      }
+      parts_.push_back({begin, end, product_ == nullptr ? of_part.t() : product_->pack(of_part)});
     }
     if (product_ == nullptr) weight_memory_ = std::move(weight);
     bias_memory_ = std::move(bias);
@@ -206,7 +140,7 @@ class Linear::LibraryProduct final : public Product {
 
   void apply(const void* input, int64_t rows, void* out, int threads) const override {
     run_parallel(static_cast<int64_t>(parts_.size()), threads,
-                 [&](int64_t part, int) { apply_part(parts_[part], input, rows, out); });
+                 [&](int64_t part, int) { apply_part(parts_[part], input, round_up(rows, kRowGroup), out); });
   }
 
  private:
@@ -215,7 +149,6 @@ class Linear::LibraryProduct final : public Product {
     int64_t begin;
     int64_t end;
     at::Tensor weight;  // packed, or a view [in_features, end - begin]
-    bool fixed_rows;    // of each call
   };
 
   void apply_part(const Part& part, const void* input, int64_t rows, void* out) const {
@@ -225,14 +158,13 @@ class Linear::LibraryProduct final : public Product {
     const at::Tensor all_results = matrix(out, {rows, out_features_}, dtype_).slice(1, part.begin, part.end);
     std::optional<at::Tensor> bias = bias_;
     if (bias) bias = bias->slice(0, part.begin, part.end);
-    const int64_t step = product_ == nullptr ? rows : part.fixed_rows ? kFixedPackedRows : kMaxPackedRows;
+    const int64_t step = product_ == nullptr ? rows : kMaxPackedRows;
     for (int64_t first = 0; first < rows; first += step) {
       const int64_t last = std::min(first + step, rows);
       const at::Tensor x = all_rows.slice(0, first, last);
       at::Tensor result = all_results.slice(0, first, last);
       if (product_ != nullptr) {
-        const int64_t count = part.fixed_rows ? step : last - first;
-        result.copy_(product_->apply(with_rows(x, count), part.weight, bias).slice(0, 0, last - first));
+        result.copy_(product_->apply(x, part.weight, bias));
       } else if (bias) {
         at::addmm_out(result, *bias, x, part.weight);
       } else {
@@ -280,9 +212,9 @@ class Linear::OwnProduct final : public Product {
 };
 
 Linear::Linear(std::shared_ptr<const Buffer> weight, std::shared_ptr<const Buffer> bias, int64_t out_features,
-               int64_t in_features, kernels::DType dtype, int parts, Products products)
+               int64_t in_features, kernels::DType dtype, int parts, std::optional<Products> products)
     : out_features_(out_features), in_features_(in_features) {
-  if (products == Products::kOwn) {
+  if (products.value_or(products_for(dtype)) == Products::kOwn) {
     product_ =
         std::make_unique<OwnProduct>(*weight, std::move(bias), out_features, in_features, dtype, parts);
   } else {

@@ -1,13 +1,13 @@
-// Matrix products of the CPU runtime. With AVX-512, and on other architectures, LibTorch computes them,
-// behind an interface without its headers: linear.cc is the only file of the CPU runtime that compiles
-// against ATen (model/cuda/dense_prefill.cc does on a GPU). LibTorch picks oneDNN or MKL and with them AMX
-// and AVX-512 where the processor has them. On x86 processors without AVX-512 kernels/product.h computes
-// them: LibTorch has no vector instructions for bfloat16 there, and its sums depend on how many rows there
-// are (docs/internals/engine-cpu.md, "Processors without AVX-512").
+// Matrix products of the CPU runtime. With AVX-512, and on other architectures, LibTorch computes them by
+// oneDNN or MKL, behind an interface without its headers: linear.cc is the only file of the CPU runtime that
+// compiles against ATen (model/cuda/dense_prefill.cc does on a GPU). On x86 processors without AVX-512, and
+// in bfloat16 on those with AMX, kernels/product.h computes them: there LibTorch's sums depend on how many
+// rows there are, and it is slower (docs/internals/engine-cpu.md, "Processors with AMX").
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "kernels/estimator.h"
 #include "model/buffer.h"
@@ -18,14 +18,12 @@ namespace allot::model {
 enum class Products { kLibrary, kOwn };
 
 // Those of this processor.
-Products products_of_processor();
+Products products_for(kernels::DType dtype);
 
 // LibTorch's products run on whole groups of this many rows. For one row or a few the libraries use other
 // code, which sums in another order: padding makes a sequence's bits independent of the number of its batch
 // mates.
 inline constexpr int64_t kRowGroup = 16;
-// How many rows `rows` of them are when they are multiplied: whole groups with LibTorch, else just those.
-int64_t rows_multiplied(int64_t rows);
 
 // A thread that computes a whole block of rows reads every weight. When a matrix is larger than this, the
 // threads share each product instead.
@@ -40,7 +38,8 @@ class Linear {
   // `weight` is not kept; oneDNN's is cut into columns for that many threads, at most `parts`, which change
   // no bit.
   Linear(std::shared_ptr<const Buffer> weight, std::shared_ptr<const Buffer> bias, int64_t out_features,
-         int64_t in_features, kernels::DType dtype, int parts, Products products = products_of_processor());
+         int64_t in_features, kernels::DType dtype, int parts,
+         std::optional<Products> products = std::nullopt);  // not set: products_for(dtype)
   ~Linear();
   Linear(Linear&&) noexcept;
   Linear& operator=(Linear&&) noexcept;
@@ -48,8 +47,9 @@ class Linear {
   int64_t out_features() const { return out_features_; }
   int64_t in_features() const { return in_features_; }
 
-  // input [rows, in_features] and out [rows, out_features] of `dtype`, contiguous. Sums are float32, rounded
-  // once when stored. Up to `threads` threads share the columns of out, with LibTorch at most as many as
+  // input [rows, in_features] and out [rows, out_features] of `dtype`, contiguous, whose memory goes on to a
+  // whole kRowGroup of rows: LibTorch's products read and write it. Sums are float32, rounded once when
+  // stored. Up to `threads` threads share the columns of out, with LibTorch at most as many as
   // there are parts; inside run_parallel it must be 1.
   void apply(const void* input, int64_t rows, void* out, int threads) const;
 

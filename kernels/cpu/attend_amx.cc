@@ -4,8 +4,10 @@
 #include "kernels/cpu/baseline_headers.h"
 #include "kernels/cpu/target.h"
 
-ALLOT_BEGIN_TARGET("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi,bmi2,popcnt")
+ALLOT_BEGIN_TARGET(
+    "amx-tile,amx-bf16,avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi,bmi2,popcnt")
 #include "kernels/cpu/make_kernels.h"
+#include "kernels/cpu/product_amx.h"
 #include "kernels/cpu/vec_amx.h"
 
 namespace allot::kernels::cpu {
@@ -21,6 +23,14 @@ void attend(const AttentionParams& params, const Item& item, Workspace& work) {
   }
 }
 
+void multiply(const ProductParams& params, int64_t begin, int64_t end, const ProductScratch& scratch) {
+  if (params.dtype == DType::kFloat32) {
+    kAvx512Kernels.multiply(params, begin, end, scratch);
+  } else {
+    multiply_in_tiles(params, begin, end, scratch);
+  }
+}
+
 }  // namespace
 
 using Rows = MakeKernels<AmxVec>;
@@ -30,7 +40,7 @@ const Kernels kAmxKernels{attend,
                           Rows::store_value_norms,
                           Rows::activate_and_multiply,
                           Rows::row_divergence,
-                          Rows::multiply};
+                          multiply};
 
 }  // namespace allot::kernels::cpu
 ALLOT_END_TARGET

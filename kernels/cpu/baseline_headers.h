@@ -11,8 +11,10 @@
 #include <cstring>
 #include <limits>
 #include <span>
+#include <type_traits>
 
 #include "base/philox.h"
+#include "base/round_up.h"
 #include "kernels/attention.h"
 #include "kernels/bfloat16.h"
 #include "kernels/cpu/lanes.h"

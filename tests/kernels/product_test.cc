@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -24,16 +26,17 @@ using testing::random_elements;
 
 // Everything of a product; a guard element lies behind the results.
 struct Case {
-  Case(DType of, int64_t row_count, int64_t row_width, int64_t column_count)
-      : dtype(of),
+  Case(cpu::Isa by, DType of, int64_t row_count, int64_t row_width, int64_t column_count)
+      : isa(by),
+        dtype(of),
         rows(row_count),
         width(row_width),
         columns(column_count),
         input(random_elements(dtype, rows * width, 1)),
         matrix(random_elements(dtype, columns * width, 2)),
         bias(random_elements(dtype, columns, 3)),
-        packed(static_cast<size_t>(packed_matrix_bytes(columns, width, dtype)), 0xFF) {
-    pack_matrix(matrix.data(), columns, width, dtype, packed.data(), 2);
+        packed(static_cast<size_t>(cpu::packed_matrix_bytes(columns, width, dtype, isa)), 0xFF) {
+    cpu::pack_matrix(matrix.data(), columns, width, dtype, packed.data(), 2, isa);
   }
 
   ProductParams params(Elements& out, bool with_bias = true) {
@@ -46,13 +49,14 @@ struct Case {
             .bias = with_bias ? bias.data() : nullptr,
             .out = out.data()};
   }
-  Elements multiplied(cpu::Isa isa, bool with_bias = true, int threads = 1) {
+  Elements multiplied(bool with_bias = true, int threads = 1) {
     Elements out(dtype, rows * columns + 1, 77);
     cpu::multiply(params(out, with_bias), threads, isa);
     EXPECT_EQ(out.get(rows * columns), 77);
     return out;
   }
 
+  cpu::Isa isa;
   DType dtype;
   int64_t rows, width, columns;
   Elements input, matrix, bias;
@@ -65,24 +69,38 @@ std::vector<float> numbers(const Elements& elements) {
   return all;
 }
 
-TEST(Product, IsSummedInAscendingOrderAndRoundedOnce) {
+// The sum of one result, without the bias.
+float summed(const float* x, const float* y, int64_t width, cpu::Isa isa, DType dtype) {
+  float sum = 0;
+  if (!cpu::multiplies_in_tiles(isa, dtype)) {
+    for (int64_t i = 0; i < width; ++i)
+      sum = isa == cpu::Isa::kPortable ? sum + x[i] * y[i] : std::fma(x[i], y[i], sum);
+    return sum;
+  }
+  for (int64_t begin = 0; begin < width; begin += cpu::kTileWidth) {
+    float part[2] = {0, 0};  // of elements at even and odd places
+    for (int64_t i = begin; i < std::min(begin + cpu::kTileWidth, width); ++i)
+      part[i % 2] = std::fma(x[i], y[i], part[i % 2]);
+    sum += part[0] + part[1];
+  }
+  return sum;
+}
+
+TEST(Product, IsSummedInItsOrderAndRoundedOnce) {
   for_every_kind([](cpu::Isa isa, DType dtype) {
     // Lone rows, tiles, blocks and parts of the width, whole and cut.
-    for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 12, 18, 19, 31, 96, 97}) {
+    for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 12, 18, 19, 31, 96, 97, 256, 274}) {
       for (const int64_t width : {1, 15, 17, 256, 259}) {
         for (const int64_t columns : {1, 16, 31, 100}) {
           SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(width) + ", " +
                        std::to_string(columns) + " columns");
-          Case given(dtype, rows, width, columns);
+          Case given(isa, dtype, rows, width, columns);
           const bool with_bias = rows % 2 == 1;
-          const Elements out = given.multiplied(isa, with_bias);
+          const Elements out = given.multiplied(with_bias);
           const std::vector<float> input = numbers(given.input), matrix = numbers(given.matrix);
           for (int64_t at = 0; at < rows * columns; ++at) {
-            const float* const x = input.data() + at / columns * width;
-            const float* const y = matrix.data() + at % columns * width;
-            float sum = 0;
-            for (int64_t i = 0; i < width; ++i)
-              sum = isa == cpu::Isa::kPortable ? sum + x[i] * y[i] : std::fma(x[i], y[i], sum);
+            float sum = summed(input.data() + at / columns * width, matrix.data() + at % columns * width,
+                               width, isa, dtype);
             if (with_bias) sum += given.bias.get(at % columns);
             if (dtype == DType::kBFloat16) sum = float_from_bfloat16(bfloat16_from_float(sum));
             ASSERT_EQ(out.get(at), sum) << "row " << at / columns << ", column " << at % columns;
@@ -93,15 +111,16 @@ TEST(Product, IsSummedInAscendingOrderAndRoundedOnce) {
   });
 }
 
-TEST(Product, OfARowIsTheSameAloneAndOnAnyNumberOfThreads) {
+TEST(Product, OfARowIsTheSameAloneBesideNoNumbersAndOnAnyNumberOfThreads) {
   for_every_kind([](cpu::Isa isa, DType dtype) {
-    Case together(dtype, 40, 300, 1000);
-    const Elements out = together.multiplied(isa);
-    for (const int threads : {2, 3}) EXPECT_EQ(together.multiplied(isa, true, threads).bytes(), out.bytes());
+    Case together(isa, dtype, 40, 300, 1000);
+    together.input.set(18 * together.width, std::numeric_limits<float>::quiet_NaN());
+    const Elements out = together.multiplied();
+    for (const int threads : {2, 3}) EXPECT_EQ(together.multiplied(true, threads).bytes(), out.bytes());
     for (const int64_t row : {0, 17, 39}) {
-      Case alone(dtype, 1, together.width, together.columns);
+      Case alone(isa, dtype, 1, together.width, together.columns);
       for (int64_t i = 0; i < alone.width; ++i) alone.input.set(i, together.input.get(row * alone.width + i));
-      const Elements of_row = alone.multiplied(isa);
+      const Elements of_row = alone.multiplied();
       for (int64_t column = 0; column < alone.columns; ++column)
         ASSERT_EQ(of_row.get(column), out.get(row * alone.columns + column)) << "row " << row;
     }
@@ -109,7 +128,7 @@ TEST(Product, OfARowIsTheSameAloneAndOnAnyNumberOfThreads) {
 }
 
 TEST(Product, RefusesWhatItCannotMultiply) {
-  Case given(DType::kFloat32, 2, 3, 4);
+  Case given(cpu::best_isa(), DType::kFloat32, 2, 3, 4);
   Elements out(DType::kFloat32, 8, 77);
   const auto refusal = [&](auto change) {
     ProductParams params = given.params(out);
