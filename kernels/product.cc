@@ -66,7 +66,7 @@ void pack(const void* matrix, int64_t columns, int64_t width, Order order, void*
 cpu::ProductScratch scratch_for(const ProductParams& p, Isa isa) {
   if (cpu::multiplies_in_tiles(isa, p.dtype)) {
     thread_local cpu::Buffer<uint16_t> tiles;
-    const int64_t rows = round_up(std::min(p.rows, cpu::kTileProductRows), int64_t{kLanes});
+    const int64_t rows = cpu::whole_lanes(std::min(p.rows, cpu::kTileProductRows));
     return {.tiles = tiles.reserve(rows * round_up(p.width, cpu::kTileWidth))};
   }
   constexpr int64_t kSums = cpu::kProductRows * kLanes, kPanel = cpu::kProductWidth * kLanes;

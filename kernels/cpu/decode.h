@@ -113,8 +113,8 @@ class Decode {
         data_(p, item),
         kv_heads_(item.num_kv_heads),
         rows_(item.num_kv_heads * data_.group),
-        padded_dim_((p.head_dim + kLanes - 1) / kLanes * kLanes),
-        stride_((int64_t{data_.keys} + kLanes - 1) / kLanes * kLanes),
+        padded_dim_(whole_lanes(p.head_dim)),
+        stride_(whole_lanes(int64_t{data_.keys})),
         read_(p, item.sequence, item.num_kv_heads, data_.keys, work) {}
 
   void run() {

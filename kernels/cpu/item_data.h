@@ -67,7 +67,7 @@ struct ItemData {
   // the padding up to a whole number of lanes. Null where the method uses none.
   const float* locate_norms(Workspace& work) const {
     if (!uses_value_norms(p.method)) return nullptr;
-    const int64_t padded = (int64_t{keys} + kLanes - 1) / kLanes * kLanes;
+    const int64_t padded = whole_lanes(int64_t{keys});
     float* norms = work.norms.reserve(item.num_kv_heads * padded);
     const int32_t* pages = p.page_table + item.sequence * p.max_pages;
     for (int32_t head = 0; head < item.num_kv_heads; ++head) {

@@ -5,4 +5,10 @@ namespace allot::kernels::cpu {
 
 inline constexpr int kLanes = 16;
 
+// The smallest multiple of kLanes that is at least `count` >= 0.
+template <class T>
+constexpr T whole_lanes(T count) {
+  return (count + kLanes - 1) / kLanes * kLanes;
+}
+
 }  // namespace allot::kernels::cpu

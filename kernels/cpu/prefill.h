@@ -412,7 +412,7 @@ class Prefill {
 
   void write_by_tiles(int32_t keys, F scale) {
     const int32_t chunks = (keys + 31) / 32;
-    const int32_t weighted = (keys + kLanes - 1) / kLanes * kLanes;  // keys that weights_ covers
+    const int32_t weighted = whole_lanes(keys);  // keys that weights_ covers
     tile_weights_ = work_.tile_weights.reserve(int64_t{chunks} * 256);
     for (int32_t pair = 0; pair < chunks * kLanes; ++pair) {
       const float* w = weights_ + int64_t{2 * pair} * kLanes;

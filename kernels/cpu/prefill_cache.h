@@ -21,8 +21,8 @@ class PrefillCache {
       : p_(p),
         data_(data),
         work_(work),
-        padded_keys_((data.keys + kLanes - 1) / kLanes * kLanes),
-        padded_dim_((p.head_dim + kLanes - 1) / kLanes * kLanes),
+        padded_keys_(whole_lanes(data.keys)),
+        padded_dim_(whole_lanes(p.head_dim)),
         head_elements_(int64_t{p.page_size} * p.head_dim) {}
 
   int64_t padded_keys() const { return padded_keys_; }

@@ -28,7 +28,7 @@ struct SharedWeights {
 // heads] becomes 1 / the sum of each head's weights.
 template <class V>
 const float* row_sizes(const SharedWeights& shared, const float* norms, float* scales, Workspace& work) {
-  const int32_t padded = (shared.keys + kLanes - 1) / kLanes * kLanes;
+  const int32_t padded = whole_lanes(shared.keys);
   float* sizes = work.sizes.reserve(int64_t{shared.groups} * padded);
   for (int32_t group = 0; group < shared.groups; ++group) {
     float* of_group = sizes + int64_t{group} * padded;
@@ -80,7 +80,7 @@ void attend_shared(const SharedWeights& shared, const AttentionParams& p, int32_
                    const Out& out, Workspace& work, ReadRows& read, int64_t first_set) {
   float* scales = work.scales.reserve(int64_t{shared.groups} * shared.heads);
   const float* sizes = row_sizes<V>(shared, norms, scales, work);
-  const int32_t padded = (shared.keys + kLanes - 1) / kLanes * kLanes;
+  const int32_t padded = whole_lanes(shared.keys);
   const int32_t listed = shared.groups * padded;
   const int64_t of_group = rows_of_group(p.method.unit, budget, shared.heads);
   const auto rows = static_cast<int32_t>(std::min(of_group, int64_t{shared.keys}) * shared.groups);
