@@ -11,7 +11,6 @@
 #include <cstring>
 #include <limits>
 #include <span>
-#include <type_traits>
 
 #include "base/philox.h"
 #include "base/round_up.h"

@@ -48,11 +48,10 @@ inline constexpr int64_t kProductWidth = 256;
 
 // Memory of a thread for a product.
 struct ProductScratch {
-  float* rows = nullptr;   // [min(rows, kProductRows) * width]
-  float* sums = nullptr;   // [kProductRows, kLanes]
-  float* panel = nullptr;  // [kProductWidth, kLanes]
-  uint16_t* tiles =
-      nullptr;  // [rows and width rounded up to whole tiles, at most kTileProductRows rows], on a line
+  float* rows = nullptr;      // [min(rows, kProductRows) * width]
+  float* sums = nullptr;      // [kProductRows, kLanes]
+  float* panel = nullptr;     // [kProductWidth, kLanes]
+  uint16_t* tiles = nullptr;  // [min(rows, kTileProductRows), width] in whole tiles, on a cache line
 };
 
 // One instruction set's kernels.
