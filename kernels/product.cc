@@ -41,22 +41,29 @@ Order order_of(DType dtype, Isa isa) {
   return {.columns = kLanes, .step = 1, .group = 1};
 }
 
+// Elements [step, step + order.step) of kLanes columns from `first` on.
+template <class T>
+void pack_block(const T* matrix, int64_t columns, int64_t width, Order order, int64_t first, int64_t step,
+                T* out) {
+  for (int64_t group = step; group < step + order.step; group += order.group) {
+    for (int64_t column = first; column < first + kLanes; ++column) {
+      for (int64_t i = group; i < group + order.group; ++i)
+        *out++ = column < columns && i < width ? matrix[column * width + i] : T{0};
+    }
+  }
+}
+
 template <class T>
 void pack(const void* matrix, int64_t columns, int64_t width, Order order, void* packed, int num_threads) {
   const int64_t panel_width = round_up(width, order.step);
   const int64_t panels = round_up(columns, order.columns) / order.columns;
   ThreadPool::of_this_thread().for_each(panels, num_threads, [&](int64_t panel) {
-    const int64_t begin = panel * order.columns, end = begin + order.columns;
+    const int64_t begin = panel * order.columns;
     T* out = static_cast<T*>(packed) + begin * panel_width;
     for (int64_t step = 0; step < panel_width; step += order.step) {
-      for (int64_t block = begin; block < end; block += kLanes) {
-        for (int64_t group = step; group < step + order.step; group += order.group) {
-          for (int64_t column = block; column < block + kLanes; ++column) {
-            for (int64_t i = group; i < group + order.group; ++i)
-              *out++ =
-                  column < columns && i < width ? static_cast<const T*>(matrix)[column * width + i] : T{0};
-          }
-        }
+      for (int64_t first = begin; first < begin + order.columns; first += kLanes) {
+        pack_block(static_cast<const T*>(matrix), columns, width, order, first, step, out);
+        out += kLanes * order.step;
       }
     }
   });

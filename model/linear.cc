@@ -132,7 +132,7 @@ class Linear::LibraryProduct final : public Product {
     for (int64_t begin = 0; begin < out_features; begin += columns) {
       const int64_t end = std::min(begin + columns, out_features);
       const at::Tensor of_part = whole.slice(0, begin, end);
-      parts_.push_back({begin, end, product_ == nullptr ? of_part.t() : product_->pack(of_part)});
+      parts_.push_back({begin, end, product_ != nullptr ? product_->pack(of_part) : of_part.t()});
     }
     if (product_ == nullptr) weight_memory_ = std::move(weight);
     bias_memory_ = std::move(bias);
@@ -158,7 +158,7 @@ class Linear::LibraryProduct final : public Product {
     const at::Tensor all_results = matrix(out, {rows, out_features_}, dtype_).slice(1, part.begin, part.end);
     std::optional<at::Tensor> bias = bias_;
     if (bias) bias = bias->slice(0, part.begin, part.end);
-    const int64_t step = product_ == nullptr ? rows : kMaxPackedRows;
+    const int64_t step = product_ != nullptr ? kMaxPackedRows : rows;
     for (int64_t first = 0; first < rows; first += step) {
       const int64_t last = std::min(first + step, rows);
       const at::Tensor x = all_rows.slice(0, first, last);

@@ -24,10 +24,10 @@ void attend(const AttentionParams& params, const Item& item, Workspace& work) {
 }
 
 void multiply(const ProductParams& params, int64_t begin, int64_t end, const ProductScratch& scratch) {
-  if (params.dtype == DType::kFloat32) {
-    kAvx512Kernels.multiply(params, begin, end, scratch);
-  } else {
+  if (multiplies_in_tiles(Isa::kAmx, params.dtype)) {
     multiply_in_tiles(params, begin, end, scratch);
+  } else {
+    kAvx512Kernels.multiply(params, begin, end, scratch);
   }
 }
 

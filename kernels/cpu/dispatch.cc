@@ -3,6 +3,7 @@
 #include "kernels/cpu/launch.h"
 
 namespace allot::kernels::cpu {
+
 Isa best_isa() {
   static const Isa best = [] {
     const Isa allowed = allowed_instructions();

@@ -40,9 +40,10 @@ inline void copy_rows_to_tiles(const ProductParams& p, int64_t first, int64_t ro
 }
 
 // The products of kRowTiles tiles of rows and a panel along the whole width, [kRowTiles][2][kLanes][kLanes].
-// The panel is read from memory where kAhead.
-template <int kRowTiles, bool kAhead>
-ALLOT_INLINE void multiply_tiles(const uint16_t* rows, const uint16_t* panel, int64_t tiles, float* sums) {
+// `from_memory`: the panel is in no cache.
+template <int kRowTiles>
+ALLOT_INLINE void multiply_tiles(const uint16_t* rows, const uint16_t* panel, int64_t tiles, bool from_memory,
+                                 float* sums) {
   const int64_t next_rows = tiles * kTileElements;
   _tile_zero(0);
   _tile_zero(1);
@@ -51,7 +52,7 @@ ALLOT_INLINE void multiply_tiles(const uint16_t* rows, const uint16_t* panel, in
     _tile_zero(3);
   }
   for (int64_t tile = 0; tile < tiles; ++tile, rows += kTileElements, panel += 2 * kTileElements) {
-    if constexpr (kAhead) {  // behind the last panel it is no address of an array, which is no fault here
+    if (from_memory) {  // behind the last panel it is no address of an array, which is no fault here
       const auto ahead = reinterpret_cast<uintptr_t>(panel) + kTileBytesAhead;
       for (uintptr_t line = 0; line < 2 * kTileElements * sizeof(*panel); line += 64)
         __builtin_prefetch(reinterpret_cast<const void*>(ahead + line));
@@ -76,13 +77,13 @@ ALLOT_INLINE void multiply_tiles(const uint16_t* rows, const uint16_t* panel, in
 }
 
 // Results of `rows` rows from `first` on, which lie in `tiles`, and of the panel of `column`.
-template <int kRowTiles, bool kAhead>
+template <int kRowTiles>
 ALLOT_INLINE void multiply_panel(const ProductParams& p, const uint16_t* tiles, int64_t first, int64_t rows,
-                                 int64_t column) {
+                                 int64_t column, bool from_memory) {
   const int64_t width = round_up(p.width, kTileWidth);
   alignas(64) float sums[kRowTiles * 2 * kTileSums];
-  multiply_tiles<kRowTiles, kAhead>(tiles, static_cast<const uint16_t*>(p.matrix) + column * width,
-                                    width / kTileWidth, sums);
+  multiply_tiles<kRowTiles>(tiles, static_cast<const uint16_t*>(p.matrix) + column * width,
+                            width / kTileWidth, from_memory, sums);
   const int64_t columns = std::min(kTilePanelColumns, p.columns - column);
   const auto inside = static_cast<__mmask32>(~0u >> (kTilePanelColumns - columns));
   __m512 bias[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
@@ -110,14 +111,10 @@ inline void multiply_in_tiles(const ProductParams& p, int64_t begin, int64_t end
       for (int64_t row = 0; row < rows; row += 2 * kLanes) {
         const uint16_t* const tiles = scratch.tiles + row * round_up(p.width, kTileWidth);
         const int64_t count = std::min<int64_t>(2 * kLanes, rows - row);
-        if (count <= kLanes && row == 0) {
-          multiply_panel<1, true>(p, tiles, first + row, count, column);
-        } else if (count <= kLanes) {
-          multiply_panel<1, false>(p, tiles, first + row, count, column);
-        } else if (row == 0) {
-          multiply_panel<2, true>(p, tiles, first + row, count, column);
+        if (count > kLanes) {
+          multiply_panel<2>(p, tiles, first + row, count, column, row == 0);
         } else {
-          multiply_panel<2, false>(p, tiles, first + row, count, column);
+          multiply_panel<1>(p, tiles, first + row, count, column, row == 0);
         }
       }
     }
