@@ -96,30 +96,35 @@ ALLOT_HOST_DEVICE constexpr int32_t part_count(int32_t entries) {
   return entries <= kBatchEntries ? 1 : (entries + part_entries(entries) - 1) / part_entries(entries);
 }
 
-// Parts of a row in exact decoding; a function of the row's keys alone, as its sums are.
+// Parts of a row in exact decoding: a function of the row's keys and the number of KV heads alone, as its
+// sums are.
 inline constexpr int32_t kMostExactParts = 64;
-inline constexpr int32_t kShortExactKeys = 16384;
-ALLOT_HOST_DEVICE constexpr bool exact_parts_are_short(int32_t keys) {
-  return keys > 4096 && keys <= kShortExactKeys;
+// Of a long row: so many that one sequence occupies the multiprocessors of a GPU, and no more, since each is
+// sums to write and to add.
+ALLOT_HOST_DEVICE constexpr int32_t exact_most_parts(int32_t num_kv_heads) {
+  const int32_t parts = 128 / num_kv_heads;
+  return parts < 16 ? 16 : parts < kMostExactParts ? parts : kMostExactParts;
 }
-ALLOT_HOST_DEVICE constexpr int32_t exact_part_count(int32_t keys) {
+ALLOT_HOST_DEVICE constexpr int32_t exact_part_count(int32_t keys, int32_t most_parts) {
   if (keys <= 1536) return keys <= 768 ? 1 : 2;
-  // Small ones let a single sequence occupy the GPU; large ones are fewer sums to write and add.
-  const int32_t part_keys = exact_parts_are_short(keys) ? 512 : 1024;
-  const int32_t parts = (keys + part_keys - 1) / part_keys;
-  return parts < kMostExactParts ? parts : kMostExactParts;
+  if (keys <= 4096) return (keys + 1023) / 1024;
+  const int32_t parts = (keys + 511) / 512;
+  return parts < most_parts ? parts : most_parts;
 }
 // Neighbouring parts of a row, a span of some 2,048 keys, are added first, in their order. So a block that
 // takes a span leaves the sums that blocks with a part each would leave, to the bit, but writes and counts
 // them once: that costs the launch more time than its bytes.
 inline constexpr int32_t kMostSpanParts = 4;
-ALLOT_HOST_DEVICE constexpr int32_t exact_span_parts(int32_t keys) {
-  return exact_parts_are_short(keys) ? kMostSpanParts : 2;
-}
-ALLOT_HOST_DEVICE constexpr int32_t exact_span_count(int32_t keys) {
-  return (exact_part_count(keys) + exact_span_parts(keys) - 1) / exact_span_parts(keys);
-}
 inline constexpr int32_t kMostExactSpans = kMostExactParts / 2;
+ALLOT_HOST_DEVICE constexpr int32_t exact_span_parts(int32_t keys, int32_t most_parts) {
+  const int32_t parts = exact_part_count(keys, most_parts);
+  if (keys <= parts * 512) return kMostSpanParts;
+  return keys <= parts * 1024 || parts > kMostExactSpans ? 2 : 1;
+}
+ALLOT_HOST_DEVICE constexpr int32_t exact_span_count(int32_t keys, int32_t most_parts) {
+  const int32_t of_span = exact_span_parts(keys, most_parts);
+  return (exact_part_count(keys, most_parts) + of_span - 1) / of_span;
+}
 // Where part `part` begins among `count` pieces of a row.
 ALLOT_HOST_DEVICE constexpr int32_t exact_part_begin(int32_t count, int32_t part, int32_t parts) {
   return count * part / parts;
@@ -201,8 +206,7 @@ struct Args {
   int32_t* arrivals;      // [pass_queries, num_q_heads] parts of a row that are done
   int32_t piece_tiles;    // score tiles a warp takes at a time
   Divisor full_pieces;    // pieces of a decode row of max_length keys
-  // Pieces handed out and, behind it, blocks of the exact kernel that have ended; zero before and after every
-  // launch.
+  // Pieces handed out; zero before and after every launch.
   int32_t* next_piece;
   // Decode: of the first `announced` sequences, the finished score tiles of a sequence and KV head (`ready`),
   // so that the value kernel can work on their rows while other keys are still being read, and the blocks
@@ -214,8 +218,9 @@ struct Args {
   int32_t parts;      // most parts of a row
   // Exact decoding: sums of the parts of a row, relative to each part's largest score, which lies with the
   // part's sum of weights in `stats`. Null where no row has parts.
-  float* exact_partial;  // [batch, num_q_heads, exact_parts, head_dim]
-  int32_t exact_parts;   // most parts of a row
+  float* exact_partial;      // [batch, num_q_heads, exact_parts, head_dim]
+  int32_t exact_parts;       // most parts of a row that the launch may have
+  int32_t exact_most_parts;  // and of any row: exact_most_parts() of all KV heads
   // Parts of all rows and KV heads together: as many from which on blocks take spans, and up to which what is
   // read leaves L2 first.
   int32_t exact_many_parts;

@@ -113,6 +113,21 @@ __device__ __forceinline__ int32_t load_acquired(const int32_t* counter) {
 #endif
 }
 
+// Counts from 0 to `last` and around. Returns the number before; whoever counts sees what was written or seen
+// written by those who counted before.
+__device__ __forceinline__ uint32_t count_around(int32_t* counter, uint32_t last) {
+#ifdef __CUDACC__
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(last)
+               : "memory");
+  return before;
+#else
+  return emulated_count_around(counter, last);
+#endif
+}
+
 // Two packed elements as floats, the one at the lower address first.
 template <class T>
 __device__ __forceinline__ float2 unpack(uint32_t pair) {

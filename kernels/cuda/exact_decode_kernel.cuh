@@ -343,7 +343,7 @@ __global__ void __launch_bounds__(32 * (ExactDecodeShape<Keys>::kWarps + kAdding
       init_barrier(shared_address(&parts.left[i]), 32 * warps);
       init_barrier(shared_address(&parts.added[i]), 32 * kAddingWarps);
     }
-    for (int i = 0; i < 4; ++i) parts.items[i] = static_cast<int32_t>(blockIdx.x + i * gridDim.x);
+    for (int i = 0; i < kItemsAhead; ++i) parts.items[i] = static_cast<int32_t>(blockIdx.x + i * gridDim.x);
   }
   // The next kernel, a product, starts when this one has ended: beside it, it took longer in all.
   if (!args.settled_keys) wait_for_predecessor();
@@ -360,14 +360,14 @@ __global__ void __launch_bounds__(32 * (ExactDecodeShape<Keys>::kWarps + kAdding
       lengths[b] = 0;
       return 0;
     }
-    return exact_part_count(s.length);
+    return exact_part_count(s.length, args.exact_most_parts);
   });
   const int32_t all_parts = unit_start[batch] * args.num_kv_heads.value();
   parts.takes_spans = all_parts >= args.exact_many_parts;
   if (parts.takes_spans) {
     __syncthreads();
     block_prefix_sum(batch, unit_start, scratch, [&](int32_t b) {
-      return lengths[b] < 0 ? 1 : lengths[b] == 0 ? 0 : exact_span_count(lengths[b]);
+      return lengths[b] < 0 ? 1 : lengths[b] == 0 ? 0 : exact_span_count(lengths[b], args.exact_most_parts);
     });
   }
   if (warp < warps) {
@@ -381,15 +381,6 @@ __global__ void __launch_bounds__(32 * (ExactDecodeShape<Keys>::kWarps + kAdding
   }
   if (args.settled_keys) wait_for_predecessor();
   ExactAdder<typename Keys::Element, kHeadDim, Shape>(args, parts).run();
-  // The last block leaves the counters at zero.
-  if (warp == warps && lane == 0) {
-    int32_t* const finished = args.next_piece + 1;
-    __threadfence();
-    if (atomicAdd(finished, 1) == static_cast<int32_t>(gridDim.x) - 1) {
-      *finished = 0;
-      *args.next_piece = 0;
-    }
-  }
 }
 
 }  // namespace allot::kernels::cuda

@@ -16,6 +16,9 @@ namespace allot::kernels::cuda {
 // there. They are apart from those that multiply, which so never wait for each other or for another block.
 inline constexpr int kAddingWarps = 4;
 
+// Items of a block that it has from the start, before it takes whichever is next.
+inline constexpr int kItemsAhead = 4;
+
 // Two sums, each relative to its own largest score, become one that is relative to the larger of these, by a
 // factor each.
 struct MergeFactors {
@@ -96,7 +99,7 @@ struct ExactShared {
   float4* slices;             // [threads that add]
   uint64_t* left;             // [2] barriers: all warps have left their sums of a piece in a buffer
   uint64_t* added;            // [2] and these have been added
-  int32_t* items;             // [4] items of the block's units; number n at n modulo 4
+  int32_t* items;             // [kItemsAhead] items of the block's units; number n at n modulo that
   int32_t* verdict;           // whether this block was the last of its row's
   int warps;                  // that multiply
   bool takes_spans;           // units are spans, not parts
@@ -106,6 +109,14 @@ struct ExactShared {
   }
   __device__ __forceinline__ float* sums_of(int buffer, int warp) const {
     return sums + (buffer * warps + warp) * (Shape::kColumns * Shape::kColumnFloats);
+  }
+
+  // The next item of the launch that nobody has. Every item is followed by one such call, so the counter ends
+  // at zero, as it began.
+  __device__ __forceinline__ int32_t take_item(const Args& args) const {
+    const uint32_t items = unit_start[args.p.batch] * args.num_kv_heads.value();
+    return static_cast<int32_t>(kItemsAhead * gridDim.x +
+                                atomicInc(reinterpret_cast<uint32_t*>(args.next_piece), items - 1));
   }
 
   // The first piece of an item of the launch. Items are ordered by sequence, unit and KV head.
@@ -122,8 +133,8 @@ struct ExactShared {
     piece.slot = query - args.first_query;
     piece.keys = lengths[piece.sequence];
     if (piece.keys < 0) return piece;
-    piece.parts = exact_part_count(piece.keys);
-    const int32_t unit_parts = takes_spans ? exact_span_parts(piece.keys) : 1;
+    piece.parts = exact_part_count(piece.keys, args.exact_most_parts);
+    const int32_t unit_parts = takes_spans ? exact_span_parts(piece.keys, args.exact_most_parts) : 1;
     piece.part = (unit - unit_start[piece.sequence]) * unit_parts;
     piece.unit_begin = piece.part;
     piece.unit_end = min(piece.parts, piece.part + unit_parts);
@@ -134,7 +145,7 @@ struct ExactShared {
   // The piece after `piece`, which belongs to the block's unit number `unit`; this becomes that of the next.
   __device__ __forceinline__ ExactPiece next_piece(const Args& args, const ExactPiece& piece,
                                                    int32_t& unit) const {
-    if (piece.ends_unit()) return first_piece(args, items[++unit % 4]);
+    if (piece.ends_unit()) return first_piece(args, items[++unit % kItemsAhead]);
     ExactPiece next = piece;
     ++next.part;
     next.set_pairs();

@@ -16,7 +16,6 @@ class ExactAdder {
 
   // Until the block has no more pieces.
   __device__ __forceinline__ void run() {
-    const auto blocks = static_cast<int32_t>(gridDim.x);
     int32_t unit = 0;
     ExactPiece next = shared_.first_piece(args_, shared_.items[0]);
 #pragma unroll 1
@@ -24,23 +23,17 @@ class ExactAdder {
       const ExactPiece piece = next;
       const int32_t own_unit = unit;
       const bool takes = thread_ == 0 && piece.ends_unit();
-      const int32_t item = takes ? 4 * blocks + atomicAdd(args_.next_piece, 1) : 0;
+      const int32_t item = takes ? shared_.take_item(args_) : 0;
       wait_at(shared_address(&shared_.left[number % 2]), number / 2);
       add_warps(piece, number % 2);
       meet_some<32 * kAddingWarps>();
-      if (takes) shared_.items[own_unit % 4] = item;
+      if (takes) shared_.items[own_unit % kItemsAhead] = item;
       arrive_at(shared_address(&shared_.added[number % 2]));
       next = shared_.next_piece(args_, piece, unit);
       if (!piece.ends_unit() || piece.is_whole_row()) continue;
       if (thread_ == 0) {
-        int32_t* const arrivals = &args_.arrivals[row_index(piece, 0)];
-        __threadfence();
-        const bool last = atomicAdd(arrivals, 1) == shared_.units_of(piece) - 1;
-        if (last) {
-          *arrivals = 0;
-          __threadfence();
-        }
-        *shared_.verdict = last;
+        const auto last = static_cast<uint32_t>(shared_.units_of(piece) - 1);
+        *shared_.verdict = count_around(&args_.arrivals[row_index(piece, 0)], last) == last;
       }
       meet_some<32 * kAddingWarps>();
       if (*shared_.verdict != 0) add_units(piece);
@@ -101,16 +94,20 @@ class ExactAdder {
         continue;
       }
       float largest = -INFINITY;
-#pragma unroll 1
-      for (int w = 0; w < shared_.warps; ++w)
-        largest = fmaxf(largest, shared_.stats_of(buffer, w)[column].max);
+      TileStats of_warps[Shape::kWarps];
+#pragma unroll
+      for (int w = 0; w < Shape::kWarps; ++w) {
+        of_warps[w] = {-INFINITY, 0};
+        if (w < shared_.warps) of_warps[w] = shared_.stats_of(buffer, w)[column];
+        largest = fmaxf(largest, of_warps[w].max);
+      }
       float total = 0;
       float4 x{0, 0, 0, 0};
-#pragma unroll 4
-      for (int w = 0; w < shared_.warps; ++w) {
-        const TileStats stats = shared_.stats_of(buffer, w)[column];
-        const float factor = factor_of(stats.max, largest);
-        total = fmaf(factor, stats.sum, total);
+#pragma unroll
+      for (int w = 0; w < Shape::kWarps; ++w) {
+        if (w >= shared_.warps) continue;
+        const float factor = factor_of(of_warps[w].max, largest);
+        total = fmaf(factor, of_warps[w].sum, total);
         add(x, factor,
             *reinterpret_cast<const float4*>(shared_.sums_of(buffer, w) + column * Shape::kColumnFloats +
                                              element));
@@ -140,31 +137,133 @@ class ExactAdder {
     }
   }
 
-  // Adds the units of a row group: those of a span, then the spans.
+  // The units of a row.
+  struct RowUnits {
+    int32_t count;
+    int32_t parts;    // of each
+    int32_t of_span;  // 1, 2 or 4
+    int32_t spans;
+  };
+  __device__ __forceinline__ RowUnits units_of_row(const ExactPiece& piece) const {
+    const int32_t span_parts = exact_span_parts(piece.keys, args_.exact_most_parts);
+    const int32_t parts = shared_.takes_spans ? span_parts : 1;
+    return {shared_.units_of(piece), parts, span_parts / parts,
+            exact_span_count(piece.keys, args_.exact_most_parts)};
+  }
+
+  // What a thread adds of a row: four elements of a column, of whole spans.
+  struct UnitSlice {
+    const float* sums = nullptr;  // of unit 0
+    int32_t stride = 0;           // from a unit's sums to the next one's
+    int column = 0;
+    int element = 0;
+    int32_t first = 0;  // unit
+    int32_t last = 0;   // exclusive
+  };
+  // Slice number `number` of all; a slice of each column's elements comes before the next one of any.
+  __device__ __forceinline__ UnitSlice slice_of(const ExactPiece& piece, const RowUnits& row, int number,
+                                                int slices) const {
+    const int quads = args_.group * kQuads;
+    const int i = slices > 1 ? number / quads : 0;
+    const int quad = number - i * quads;
+    UnitSlice slice;
+    if (quad >= quads || i >= slices) return slice;
+    slice.column = quad / kQuads;
+    slice.element = quad % kQuads * 4;
+    slice.sums = partial_of(piece, slice.column) + slice.element;
+    slice.stride = row.parts * kHeadDim;
+    slice.first = row.spans * i / slices * row.of_span;
+    slice.last = min(row.count, row.spans * (i + 1) / slices * row.of_span);
+    return slice;
+  }
+
+  // Units whose sums are asked for at once: whole spans.
+  static constexpr int kUnitsAhead = 16;
+  static __device__ __forceinline__ void load_units(const UnitSlice& slice, int32_t first,
+                                                    float4 (&sums)[kUnitsAhead]) {
+#pragma unroll
+    for (int i = 0; i < kUnitsAhead; ++i) {
+      sums[i] = {0, 0, 0, 0};
+      if (first + i < slice.last)
+        sums[i] = __ldcg(reinterpret_cast<const float4*>(slice.sums + (first + i) * slice.stride));
+    }
+  }
+
+  // Adds units `first` and further ones. Nothing of one span waits for another but the last addition, and
+  // what a slice does not have is nothing, not a branch: a warp is alone with its latencies here.
+  template <int kOfSpan>
+  __device__ __forceinline__ void add_spans(const UnitSlice& slice, int32_t first,
+                                            float4 (&sums)[kUnitsAhead], float4& x) const {
+    const MergeFactors* const factors = shared_.factors + slice.column * kMostExactParts + first;
+    const float* const span_factors = shared_.span_factors + slice.column * kMostExactSpans + first / kOfSpan;
+#pragma unroll
+    for (int i = 0; i < kUnitsAhead; i += kOfSpan) {
+#pragma unroll
+      for (int j = i + 1; j < i + kOfSpan; ++j)
+        merge(sums[i], first + j < slice.last ? factors[j] : MergeFactors{1, 0}, sums[j]);
+      add(x, first + i < slice.last ? span_factors[i / kOfSpan] : 0.0f, sums[i]);
+    }
+  }
+
+  // Adds the units of a row group: those of a span, then the spans. Threads that are left over share the
+  // spans of the others, in slices that are added at the end.
   __device__ __forceinline__ void add_units(const ExactPiece& piece) const {
-    const int32_t unit_parts = shared_.takes_spans ? exact_span_parts(piece.keys) : 1;
-    const int32_t span_units = exact_span_parts(piece.keys) / unit_parts;  // 1, 2 or 4
-    const int32_t span_bits = span_units / 2;
-    const int32_t row_units = shared_.units_of(piece);
-    const int32_t spans = exact_span_count(piece.keys);
+    constexpr int kThreads = 32 * kAddingWarps;
+    const RowUnits row = units_of_row(piece);
+    const int quads = args_.group * kQuads;
+    const int slices = quads < kThreads ? kThreads / quads : 1;
+    // The first sums are on their way while their factors are found.
+    UnitSlice slice = slice_of(piece, row, thread_, slices);
+    float4 sums[kUnitsAhead];
+    load_units(slice, slice.first, sums);
+    leave_factors(piece, row);
+    meet_some<kThreads>();
+#pragma unroll 1
+    for (int begin = 0;;) {
+      float4 x{0, 0, 0, 0};
+#pragma unroll 1
+      for (int32_t first = slice.first; first < slice.last; first += kUnitsAhead) {
+        if (begin > 0 || first > slice.first) load_units(slice, first, sums);
+        if (row.of_span == 1) add_spans<1>(slice, first, sums, x);
+        if (row.of_span == 2) add_spans<2>(slice, first, sums, x);
+        if (row.of_span == 4) add_spans<4>(slice, first, sums, x);
+      }
+      if (slices > 1) {
+        shared_.slices[thread_] = x;
+        meet_some<kThreads>();
+        if (thread_ < quads) {
+#pragma unroll 1
+          for (int i = 1; i < slices; ++i) add(x, 1, shared_.slices[i * quads + thread_]);
+        }
+      }
+      if (begin + thread_ < quads) store(out_of(piece, slice.column) + slice.element, x);
+      begin += kThreads;
+      if (begin >= quads) break;
+      slice = slice_of(piece, row, begin + thread_, slices);
+    }
+    meet_some<kThreads>();
+  }
+
+  // Factors of the units within their spans, and of the spans.
+  __device__ __forceinline__ void leave_factors(const ExactPiece& piece, const RowUnits& row) const {
 #pragma unroll 1
     for (int column = thread_ / 32; column < args_.group; column += kAddingWarps) {
       static_assert(kMostExactSpans <= 32, "a lane each");
       const int lane = thread_ % 32;
-      const int32_t first = lane * span_units;
+      const int32_t first = lane * row.of_span;
       const TileStats* const stats = args_.stats + row_index(piece, column) * args_.row_tiles;
       MergeFactors* const factors = shared_.factors + column * kMostExactParts;
       float2 loaded[kMostSpanParts] = {};
 #pragma unroll
       for (int i = 0; i < kMostSpanParts; ++i) {
-        if (i < span_units && first + i < row_units)
-          loaded[i] = __ldcg(reinterpret_cast<const float2*>(stats + (first + i) * unit_parts));
+        if (i < row.of_span && first + i < row.count)
+          loaded[i] = __ldcg(reinterpret_cast<const float2*>(stats + (first + i) * row.parts));
       }
       TileStats own{-INFINITY, 0};
-      if (first < row_units) own = {loaded[0].x, loaded[0].y};
+      if (first < row.count) own = {loaded[0].x, loaded[0].y};
 #pragma unroll
       for (int i = 1; i < kMostSpanParts; ++i) {
-        if (i < span_units && first + i < row_units)
+        if (i < row.of_span && first + i < row.count)
           factors[first + i] = merge(own, {loaded[i].x, loaded[i].y});
       }
       float largest = own.max;
@@ -174,48 +273,8 @@ class ExactAdder {
       float total = factor * own.sum;
 #pragma unroll
       for (int d = 16; d > 0; d /= 2) total += __shfl_xor_sync(kFullWarp, total, d);
-      if (lane < spans) shared_.span_factors[column * kMostExactSpans + lane] = factor / total;
+      if (lane < row.spans) shared_.span_factors[column * kMostExactSpans + lane] = factor / total;
     }
-    meet_some<32 * kAddingWarps>();
-    // Threads that are left over share the spans of the others: slices of them, added at the end.
-    constexpr int kThreads = 32 * kAddingWarps;
-    const int units = args_.group * kQuads;
-    const int slices = units < kThreads ? kThreads / units : 1;
-#pragma unroll 1
-    for (int begin = 0; begin < units; begin += kThreads) {
-      const int slice = slices > 1 ? thread_ / units : 0;
-      const int unit = begin + thread_ - slice * units;
-      const bool active = unit < units && slice < slices;
-      const int column = unit / kQuads;
-      const int element = unit % kQuads * 4;
-      float4 x{0, 0, 0, 0};
-      if (active) {
-        const float* const partial = partial_of(piece, column) + element;
-        const int last = min(row_units, spans * (slice + 1) / slices * span_units);
-        float4 span_sum{0, 0, 0, 0};
-#pragma unroll 16
-        for (int u = spans * slice / slices * span_units; u < last; ++u) {
-          const float4 sum = __ldcg(reinterpret_cast<const float4*>(partial + u * unit_parts * kHeadDim));
-          if ((u & (span_units - 1)) == 0) {
-            span_sum = sum;
-          } else {
-            merge(span_sum, shared_.factors[column * kMostExactParts + u], sum);
-          }
-          if (((u + 1) & (span_units - 1)) == 0 || u + 1 == row_units)
-            add(x, shared_.span_factors[column * kMostExactSpans + (u >> span_bits)], span_sum);
-        }
-      }
-      if (slices > 1) {
-        shared_.slices[thread_] = x;
-        meet_some<32 * kAddingWarps>();
-        if (slice == 0) {
-#pragma unroll 1
-          for (int i = 1; i < slices; ++i) add(x, 1, shared_.slices[i * units + thread_]);
-        }
-      }
-      if (active && slice == 0) store(out_of(piece, column) + element, x);
-    }
-    meet_some<32 * kAddingWarps>();
   }
 
   const Args& args_;

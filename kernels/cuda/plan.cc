@@ -40,11 +40,9 @@ int32_t most_parts(int32_t entries) {
   return static_cast<int32_t>(std::clamp<int64_t>(ceil_divide(entries, kBatchEntries), 1, kMaxParts));
 }
 
-// The same for exact decoding, where longer rows may have fewer parts than shorter ones.
-int32_t most_exact_parts(int32_t keys) {
-  int32_t most = exact_part_count(keys);
-  if (keys > kShortExactKeys) most = std::max(most, exact_part_count(kShortExactKeys));
-  return most;
+// Parts of a row of `keys` keys in exact decoding.
+int32_t exact_parts(const AttentionParams& p, int32_t keys) {
+  return exact_part_count(keys, exact_most_parts(p.num_kv_heads));
 }
 
 // Spans for each block, at least, where blocks of the exact decode kernel take spans.
@@ -54,7 +52,7 @@ constexpr int32_t kManySpans = 3;
 // times what it holds.
 int32_t parts_beside_l2(const AttentionParams& p, int32_t max_length) {
   constexpr int64_t kBytes = int64_t{256} << 20;
-  const int64_t part_keys = ceil_divide(max_length, exact_part_count(max_length));
+  const int64_t part_keys = ceil_divide(max_length, exact_parts(p, max_length));
   return static_cast<int32_t>(kBytes / (part_keys * p.head_dim * 4));
 }
 
@@ -300,7 +298,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.row_slots = row_slots(p, bounds);
   const QueryBytes query = query_bytes_of(p, plan.row_slots);
   const int64_t query_bytes = p.num_q_heads * row.all() + query.all();
-  plan.exact_parts = dense ? most_exact_parts(bounds.max_length) : 1;
+  plan.exact_parts = dense ? exact_parts(p, bounds.max_length) : 1;
   const int64_t exact_bytes =
       plan.exact_parts > 1 ? p.num_q_heads * int64_t{plan.exact_parts} * p.head_dim * 4 : 0;
   const int64_t block_queries = tile_queries(p) * plan.score.column_tiles / (p.num_q_heads / p.num_kv_heads);
@@ -386,6 +384,7 @@ Divisor full_pieces(const Plan& plan, const ScorePlan& score) {
 Args make_args(const AttentionParams& launch, const LaunchBounds& bounds, const Plan& plan, void* workspace) {
   AttentionParams p = launch;
   if (!uses_value_norms(p.method)) p.value_norms = nullptr;  // by which kernels know
+  const int32_t most_exact_parts = exact_most_parts(p.num_kv_heads);
   return {.p = p,
           .group = p.num_q_heads / p.num_kv_heads,
           .page_size = Divisor(p.page_size),
@@ -419,7 +418,9 @@ Args make_args(const AttentionParams& launch, const LaunchBounds& bounds, const 
           .parts = plan.parts,
           .exact_partial = at_if_any<float>(workspace, plan.exact_partial_offset),
           .exact_parts = plan.exact_parts,
-          .exact_many_parts = kManySpans * plan.exact_decode.blocks * exact_span_parts(bounds.max_length),
+          .exact_most_parts = most_exact_parts,
+          .exact_many_parts =
+              kManySpans * plan.exact_decode.blocks * exact_span_parts(bounds.max_length, most_exact_parts),
           .exact_parts_beside_l2 = parts_beside_l2(p, bounds.max_length),
           .pools = at_if_any<Pool>(workspace, plan.pools_offset),
           .rest_below = at_if_any<double>(workspace, plan.rest_below_offset),

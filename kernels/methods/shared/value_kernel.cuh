@@ -176,13 +176,13 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
     args.ready[pair] = 0;
   }
   if (parts == 1 || !finite) return;
-  __threadfence();
   group.sync();
-  if (group.thread() == 0) last_part = atomicAdd(&args.arrivals[index], 1) == parts - 1;
+  if (group.thread() == 0) {
+    const auto last = static_cast<uint32_t>(parts - 1);
+    last_part = count_around(&args.arrivals[index], last) == last;
+  }
   group.sync();
   if (!last_part) return;
-  __threadfence();
-  if (group.thread() == 0) args.arrivals[index] = 0;
 #pragma unroll 1
   for (int i = group.thread(); i < row.heads * kHeadDim; i += group.kThreads) {
     float x = 0;

@@ -202,6 +202,11 @@ static_assert(sizeof(EmulatedBarrier) == sizeof(uint64_t));
 inline void emulated_init_barrier(void* barrier, int count) {
   *static_cast<EmulatedBarrier*>(barrier) = {static_cast<uint16_t>(count), static_cast<uint16_t>(count), 0};
 }
+inline uint32_t emulated_count_around(int32_t* counter, uint32_t last) {
+  const auto before = static_cast<uint32_t>(*counter);
+  *counter = before >= last ? 0 : *counter + 1;
+  return before;
+}
 inline void emulated_arrive_at(void* barrier) {
   auto& state = *static_cast<EmulatedBarrier*>(barrier);
   if (--state.missing > 0) return;
@@ -337,6 +342,11 @@ template <class T>
 T atomicAdd(T* target, std::type_identity_t<T> value) {
   const T before = *target;
   *target = before + value;
+  return before;
+}
+inline uint32_t atomicInc(uint32_t* target, uint32_t last) {
+  const uint32_t before = *target;
+  *target = before >= last ? 0 : before + 1;
   return before;
 }
 template <class T>

@@ -1,8 +1,10 @@
 // How launches of exact decoding are cut: shared memory within every GPU's limit, warps, and parts that cover
 // every row.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -106,20 +108,42 @@ TEST(CudaPlan, DenseRowsOfSingleQueriesHaveAKernelOfTheirOwn) {
 }
 
 TEST(CudaPlan, PartsOfExactDecodingCoverEveryRowWithinTheBound) {
-  const AttentionParams p = launch({.estimator = Estimator::kExact});
-  int32_t needed = 1;
-  for (int32_t keys = 1; keys <= kMaxCudaLength; ++keys) {
-    const int32_t parts = exact_part_count(keys);
-    ASSERT_LE(parts, kMostExactParts) << keys << " keys";
-    ASSERT_LE(exact_span_parts(keys), kMostSpanParts) << keys << " keys";
-    ASSERT_LE(exact_span_count(keys), kMostExactSpans) << keys << " keys";
-    ASSERT_LE(parts, score_tiles(keys)) << "their sums lie in the place of tiles, " << keys << " keys";
-    needed = std::max(needed, parts);
-    if (keys % 61 == 0 || keys < 1000 || std::abs(keys - kShortExactKeys) < 1000) {
-      ASSERT_GE(make_plan(p, decode(1, keys, 0), kH200).exact_parts, needed) << "rows of up to " << keys;
+  for (const int32_t num_kv_heads : {1, 2, 3, 8, 32, 512}) {
+    AttentionParams p = launch({.estimator = Estimator::kExact});
+    p.num_kv_heads = num_kv_heads;
+    p.num_q_heads = 4 * num_kv_heads;
+    const int32_t most = exact_most_parts(num_kv_heads);
+    int32_t needed = 1;
+    for (int32_t keys = 1; keys <= kMaxCudaLength; ++keys) {
+      const int32_t parts = exact_part_count(keys, most);
+      const int32_t of_span = exact_span_parts(keys, most);
+      const int32_t spans = exact_span_count(keys, most);
+      SCOPED_TRACE(fmt::format("{} keys, {} KV heads", keys, num_kv_heads));
+      ASSERT_LE(parts, kMostExactParts);
+      ASSERT_LE(of_span, kMostSpanParts);
+      ASSERT_TRUE(std::has_single_bit(static_cast<uint32_t>(of_span)));
+      ASSERT_LE(spans, kMostExactSpans);
+      ASSERT_GE(spans * of_span, parts);
+      ASSERT_LE(parts, score_tiles(keys)) << "their sums lie in the place of tiles";
+      needed = std::max(needed, parts);
+      if (keys % 61 == 0 || keys < 1000) {
+        ASSERT_GE(make_plan(p, decode(1, keys, 0), kH200).exact_parts, needed);
+      }
+    }
+    EXPECT_EQ(needed, most);
+  }
+}
+
+TEST(CudaPlan, ALongRowOfExactDecodingIsWorkForAllMultiprocessors) {
+  for (const int32_t keys : {8192, 32768, kMaxCudaLength}) {
+    for (const int32_t num_kv_heads : {2, 4, 8}) {
+      EXPECT_EQ(num_kv_heads * exact_part_count(keys, exact_most_parts(num_kv_heads)),
+                std::min(128, num_kv_heads * keys / 512));
     }
   }
-  EXPECT_EQ(needed, kMostExactParts);
+}
+
+TEST(CudaPlan, PartsOfExactDecodingLieBehindEachOther) {
   for (const int32_t count : {1, 48, 1000}) {
     for (const int32_t parts : {1, 2, 17, 64}) {
       EXPECT_EQ(exact_part_begin(count, 0, parts), 0);

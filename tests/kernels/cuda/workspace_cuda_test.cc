@@ -96,7 +96,7 @@ TEST_P(CudaWorkspaceBytes, NeverFallWhenQueriesAreAdded) {
 TEST_P(CudaWorkspaceBytes, AreDominatedByTheWeightsInDecode) {
   const size_t weights = size_t{2} * 16 * 32 * 32768;
   // Exact decoding has the sums of the parts of a row, too.
-  const size_t parts = size_t{4} * 128 * 16 * 32 * cuda::exact_part_count(32768);
+  const size_t parts = size_t{4} * 128 * 16 * 32 * cuda::exact_part_count(32768, cuda::exact_most_parts(8));
   EXPECT_LE(bytes(16, 32768, 128), weights * 3 / 2 + (GetParam() == Estimator::kExact ? parts : 0));
   if (GetParam() != Estimator::kExact) {
     EXPECT_GE(bytes(16, 32768, 128), weights);
