@@ -69,6 +69,29 @@ struct Piece {
   __device__ __forceinline__ int32_t keys() const { return visible + queries - 1; }
 };
 
+// Pages of the stages of a lane's first step, asked for before the lengths are known, as if all sequences had
+// max_length keys: a short decode step is a chain of latencies, and this takes one out of it where the guess
+// is right.
+template <int kStep>
+struct FirstPages {
+  int32_t of_stages[kStep] = {};
+};
+
+template <int kStep>
+__device__ __forceinline__ FirstPages<kStep> guess_first_pages(const Args& args, int32_t worker, int lane) {
+  FirstPages<kStep> pages;
+  const int32_t unit = args.num_kv_heads.quotient(worker);
+  const int32_t b = args.full_pieces.quotient(unit);
+  if (b >= args.p.batch) return pages;
+  const int32_t first_tile = (unit - b * args.full_pieces.value()) * args.piece_tiles;
+#pragma unroll
+  for (int j = 0; j < kStep; ++j) {
+    const int32_t key = first_tile * kScoreTile + (lane * kStep + j) * kStageKeys;
+    pages.of_stages[j] = page_number(args, b, key);
+  }
+  return pages;
+}
+
 template <class Products, ScoreUse kUse>
 class PieceScorer {
   static constexpr bool kDecode = kUse != ScoreUse::kPrefill;
@@ -79,7 +102,7 @@ class PieceScorer {
 
   __device__ __forceinline__ PieceScorer(const Args& args, Ring& ring, typename Shape::Announcer& announcer,
                                          const int32_t* item_start, const int32_t* lengths, int lane,
-                                         bool begun)
+                                         bool begun, const FirstPages<Shape::kStep>& first_pages)
       : args_(args),
         ring_(ring),
         announcer_(announcer),
@@ -89,7 +112,10 @@ class PieceScorer {
         lane_(lane),
         kept_(keep_in_l2()),
         begun_(begun),
-        products_(lane) {}
+        products_(lane) {
+#pragma unroll
+    for (int j = 0; j < kStep; ++j) rows_[j] = static_cast<uint32_t>(first_pages.of_stages[j]);
+  }
 
   // Processes pieces: first the warp's own, then whichever is next. A piece is looked up while the one before
   // it is processed. An empty piece comes before the first, so that this code exists only once.
@@ -226,12 +252,19 @@ class PieceScorer {
     const int32_t end = min(keys, piece.last_tile * kScoreTile);
     piece.steps = max(0, (end - first_key + kStepKeys - 1) / kStepKeys);
     const int32_t ahead = (lane_ - known_steps_) & 31;
+    // Then rows_ are the pages that guess_first_pages() has asked for.
+    const bool guessed = kDecode && known_steps_ == 0 && unit - place == b * args_.full_pieces.value() &&
+                         place < args_.full_pieces.value();
     if (ahead < piece.steps) {
-      int32_t key = first_key + ahead * kStepKeys;
-      rows_[0] = key_row(args_, b, piece.kv_head, key, &piece.bad_page);
-      if constexpr (kStep == 2) {
-        key += kStageKeys;
-        rows_[1] = key < end ? key_row(args_, b, piece.kv_head, key, &piece.bad_page) : kNoRow;
+#pragma unroll
+      for (int j = 0; j < kStep; ++j) {
+        const int32_t key = first_key + ahead * kStepKeys + j * kStageKeys;
+        if (j > 0 && key >= end) {
+          rows_[j] = kNoRow;
+          continue;
+        }
+        const int32_t page = guessed ? static_cast<int32_t>(rows_[j]) : page_number(args_, b, key);
+        rows_[j] = key_row(args_, b, piece.kv_head, key, page, &piece.bad_page);
       }
     }
     known_steps_ += piece.steps;
@@ -318,18 +351,6 @@ class PieceScorer {
   int32_t known_steps_ = 0;
 };
 
-// Asks for the page number of the warp's first piece before the lengths are known, as if all sequences had
-// max_length keys: a short decode step is a chain of latencies, and this takes one out of it where the
-// guess is right.
-__device__ __forceinline__ void prefetch_page(const Args& args, int32_t worker, int lane) {
-  const int32_t unit = args.num_kv_heads.quotient(worker);
-  const int32_t b = args.full_pieces.quotient(unit);
-  if (lane != 0 || b >= args.p.batch) return;
-  const int32_t place = unit - b * args.full_pieces.value();
-  const int32_t entry = args.page_size.quotient(place * args.piece_tiles * kScoreTile);
-  prefetch(&args.p.page_table[int64_t{b} * args.p.max_pages + min(entry, args.p.max_pages - 1)]);
-}
-
 // Blocks that the registers of a multiprocessor have room for. Only one block is launched, but the value
 // kernel's blocks stand beside it only where it leaves them half of the registers. Wide products need more.
 template <class Products, ScoreUse kUse>
@@ -367,7 +388,8 @@ __global__ void __launch_bounds__(256, (kScoreBlocks<Products, kUse>))
   }
   // Neighbouring pieces go to different multiprocessors, so that a short batch occupies all of them.
   const int32_t worker = warp * static_cast<int32_t>(gridDim.x) + static_cast<int32_t>(blockIdx.x);
-  if constexpr (kDecode) prefetch_page(args, worker, lane);
+  FirstPages<Shape::kStep> first_pages;
+  if constexpr (kDecode) first_pages = guess_first_pages<Shape::kStep>(args, worker, lane);
   // Items: the pieces of a sequence for one KV head.
   const int32_t block_queries = Shape::kColumns / args.group;
   const auto count_items = [&](int32_t b) {
@@ -384,7 +406,7 @@ __global__ void __launch_bounds__(256, (kScoreBlocks<Products, kUse>))
   } else {
     block_prefix_sum(batch, item_start, lengths + batch, count_items);
   }
-  PieceScorer<Products, kUse> scorer(args, ring, announcer, item_start, lengths, lane, !settled);
+  PieceScorer<Products, kUse> scorer(args, ring, announcer, item_start, lengths, lane, !settled, first_pages);
   scorer.run(worker, static_cast<int32_t>(gridDim.x) * warps);
 }
 

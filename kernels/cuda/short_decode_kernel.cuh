@@ -119,7 +119,12 @@ class ShortDecoder {
 
   __device__ __forceinline__ int32_t next_item(int32_t workers) const {
     if (rows_ <= workers) return rows_;
-    return lane_ == 0 ? workers + atomicAdd(args_.next_piece, 1) : 0;
+    // One such call for each worker and each row, so the counter ends at zero, as it began.
+    const auto last = static_cast<uint32_t>(workers + rows_ - 1);
+    return lane_ == 0
+               ? workers +
+                     static_cast<int32_t>(atomicInc(reinterpret_cast<uint32_t*>(args_.next_piece), last))
+               : 0;
   }
 
   __device__ __forceinline__ ShortRow load_row(int32_t item) {
@@ -238,7 +243,8 @@ class ShortDecoder {
   // In one head; false, with nothing written, where the row's weights are not finite.
   __device__ __forceinline__ bool sample_head(const ShortRow& of_heads, int32_t of_group) {
     const ValueRow row = value_row(of_heads, of_group);
-    Selection selection(args_, row, group_, selection_shared_);
+    const typename Selection::Known known(args_, row, lane_);
+    Selection selection(args_, row, group_, selection_shared_, known);
     if (!isfinite(selection.total())) return false;
     selection.fill(Batch{entries_, 0, row.budget});
     __syncwarp();
@@ -324,15 +330,6 @@ __global__ void __launch_bounds__(32 * kMostShortWarps, 1)
   // Neighbouring rows go to different multiprocessors, so that a small batch occupies all of them.
   ShortDecoder<T, kHeadDim, Selection>(args, ring, own + Ring::kBytes, scratch)
       .run(warp * static_cast<int32_t>(gridDim.x) + static_cast<int32_t>(blockIdx.x), workers);
-  // The last warp leaves the counters at zero.
-  if (lane == 0) {
-    int32_t* const finished = args.next_piece + 1;
-    __threadfence();
-    if (atomicAdd(finished, 1) == workers - 1) {
-      *finished = 0;
-      *args.next_piece = 0;
-    }
-  }
 }
 
 }  // namespace allot::kernels::cuda

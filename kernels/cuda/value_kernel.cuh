@@ -235,8 +235,9 @@ inline constexpr int kPartialSums = kHeadDim + (kCorrected ? kWeightSumRoom : 0)
 // kernel completes rows.
 //
 // Selection is an estimator's: kDense (it serves the sequences without samples), kDraws (it reads row.draws),
-// shared_bytes() of dynamic shared memory for a row, total() of the row's weights, and fill(), which writes
-// the entries of a batch, the same whenever it is called. kCorrected where keys are split and have a low
+// Known, which is made before the row's scores are there, for the first entry of the thread, shared_bytes()
+// of dynamic shared memory for a row, total() of the row's weights, and fill(), which writes the entries of a
+// batch, the same whenever it is called. kCorrected where keys are split and have a low
 // plane.
 template <class Selection, class T, int kHeadDim, int kWarps, bool kCorrected>
 __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 : 2)
@@ -274,6 +275,8 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
     row.draws = {draws.key, draws.question, args.p.layer, static_cast<uint32_t>(args.p.first_head + row.head),
                  static_cast<uint32_t>(row.keys - 1)};
   }
+  const int32_t size = part_entries(count);
+  const typename Selection::Known known(args, row, part * size + group.thread());
   const bool last_block =
       blockIdx.x == gridDim.x - 1 && blockIdx.y == gridDim.y - 1 && blockIdx.z == gridDim.z - 1;
   const bool announced = row.sequence < args.announced;
@@ -300,9 +303,9 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
     if (group.thread() == 0) await(&args.ready[pair], row.tiles);
     group.sync();
   }
-  Selection selection(args, row, group, selection_shared + slot * Selection::shared_bytes(args.row_tiles));
+  Selection selection(args, row, group, selection_shared + slot * Selection::shared_bytes(args.row_tiles),
+                      known);
   const double total = selection.total();
-  const int32_t size = part_entries(count);
   const int32_t end = isfinite(total) ? min(count, (part + 1) * size) : 0;
   // Where eight warps share a row, rows are counted before the sum and apart from it, with entries chosen
   // twice; where a warp has a row, within the sum. Either way around costs launches that count nothing 2 %.
@@ -386,13 +389,13 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
     }
     float* const partial = args.partial + index * args.parts * kPartialSums<kHeadDim, kCorrected>;
     if (element < kSums) partial[part * kPartialSums<kHeadDim, kCorrected> + element] = x;
-    __threadfence();
     __syncthreads();
-    if (element == 0) last_part = atomicAdd(&args.arrivals[index], 1) == parts - 1;
+    if (element == 0) {
+      const auto last = static_cast<uint32_t>(parts - 1);
+      last_part = count_around(&args.arrivals[index], last) == last;
+    }
     __syncthreads();
     if (!last_part || element >= kHeadDim) return;
-    __threadfence();
-    if (element == 0) args.arrivals[index] = 0;
     const auto of_parts = [&](int e) {
       float y = 0;
       for (int i = 0; i < parts; ++i) y += __ldcg(&partial[i * kPartialSums<kHeadDim, kCorrected> + e]);

@@ -33,6 +33,11 @@ struct ValueRow {
   __device__ __forceinline__ int32_t entries() const { return budget == kDenseBudget ? keys : budget; }
 };
 
+// What a selection computes of a row, for one thread, before the row's scores are there: nothing.
+struct NothingKnown {
+  __device__ __forceinline__ NothingKnown(const Args&, const ValueRow&, int32_t) {}
+};
+
 // Gives up the weights of `tiles` score tiles from `weights` on. All threads of the group call it, when none
 // reads them any more.
 template <int kWarps>

@@ -12,10 +12,11 @@ class DenseSelection {
  public:
   static constexpr bool kDense = true;
   static constexpr bool kDraws = false;
+  using Known = NothingKnown;
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t) { return 0; }
 
   __device__ __forceinline__ DenseSelection(const Args& args, const ValueRow& row, RowGroup<kWarps>& group,
-                                            char*)
+                                            char*, const Known&)
       : args_(args), row_(row), group_(group), masses_(group, row) {}
 
   __device__ __forceinline__ double total() const { return masses_.total; }

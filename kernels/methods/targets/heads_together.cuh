@@ -55,7 +55,7 @@ class TargetsOfHeads {
     }
     __syncwarp();
     if (has_head && own < row.budget && isfinite(total_))
-      entries[lane] = drawn_entry(args, row, cdf, total_, largest, own);
+      entries[lane] = drawn_entry(args, row, cdf, largest, target_of(args, row, own) * total_);
     __syncwarp();
   }
 

@@ -3,21 +3,26 @@
 // thread a sample searches the CDF of the score tiles, then the weights of one tile.
 #pragma once
 
+#include <cstdint>
+#include <type_traits>
+
 #include "kernels/cuda/value_row.cuh"
 #include "kernels/cuda/value_table.cuh"
 #include "kernels/sampling.h"
 
 namespace allot::kernels::cuda {
 
-// Sample `s` of a row, whose score tiles have the CDF `cdf` up to `total`, relative to the score `largest`.
-__device__ __forceinline__ Entry drawn_entry(const Args& args, const ValueRow& row, const double* cdf,
-                                             double total, float largest, int32_t s) {
+// Target of sample `s` of a row, as a part of the row's mass.
+__device__ __forceinline__ double target_of(const Args& args, const ValueRow& row, int32_t s) {
   const bool one_offset = args.p.method.estimator == Estimator::kSys;
   const bool independent = args.p.method.estimator == Estimator::kIid;
   const float u = draw_uniform(row.draws, one_offset ? kRowDraw : static_cast<uint32_t>(s));
-  const double fraction =
-      independent ? independent_target<double>(u) : stratum_target<double>(s, row.budget, u);
-  const double target = fraction * total;
+  return independent ? independent_target<double>(u) : stratum_target<double>(s, row.budget, u);
+}
+
+// The sample of a row with a target in the CDF `cdf` of its score tiles, relative to the score `largest`.
+__device__ __forceinline__ Entry drawn_entry(const Args& args, const ValueRow& row, const double* cdf,
+                                             float largest, double target) {
   const int32_t tile = find_tile(cdf, 0, row.tiles - 1, target);
   const TileWeights weights(row, tile);
   const TilePages pages(args, row, tile);
@@ -27,19 +32,34 @@ __device__ __forceinline__ Entry drawn_entry(const Args& args, const ValueRow& r
   return {pages.value_row(args, row, key), 1.0f / static_cast<float>(row.budget)};
 }
 
+// The target of a thread's first sample.
+struct FirstTarget {
+  int32_t sample;
+  double target;
+  __device__ __forceinline__ FirstTarget(const Args& args, const ValueRow& row, int32_t s)
+      : sample(s), target(target_of(args, row, s)) {}
+};
+
 template <int kWarps>
 class TargetSelection {
  public:
   static constexpr bool kDense = false;  // serves the rows with a budget
   static constexpr bool kDraws = true;
+  // Warps with a row each are many, and wait for each other's instructions rather than for their scores.
+  using Known = std::conditional_t<kWarps == 1, NothingKnown, FirstTarget>;
   // Dynamic shared bytes a row of `tiles` score tiles needs: the CDF.
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles) {
     return int64_t{tiles} * sizeof(double);
   }
 
   __device__ __forceinline__ TargetSelection(const Args& args, const ValueRow& row, RowGroup<kWarps>& group,
-                                             char* shared)
-      : args_(args), row_(row), group_(group), masses_(group, row), cdf_(reinterpret_cast<double*>(shared)) {
+                                             char* shared, const Known& known)
+      : args_(args),
+        row_(row),
+        group_(group),
+        known_(known),
+        masses_(group, row),
+        cdf_(reinterpret_cast<double*>(shared)) {
     masses_.write_cdf(row, cdf_);
     group.sync();
   }
@@ -49,13 +69,21 @@ class TargetSelection {
   __device__ __forceinline__ void fill(const Batch& batch) {
 #pragma unroll 1
     for (int32_t s = batch.low + group_.thread(); s < batch.high; s += group_.kThreads)
-      batch.put(s, drawn_entry(args_, row_, cdf_, masses_.total, masses_.largest, s));
+      batch.put(s, drawn_entry(args_, row_, cdf_, masses_.largest, target(s) * masses_.total));
   }
 
  private:
+  __device__ __forceinline__ double target(int32_t s) const {
+    if constexpr (std::is_same_v<Known, FirstTarget>) {
+      if (s == known_.sample) return known_.target;
+    }
+    return target_of(args_, row_, s);
+  }
+
   const Args& args_;
   const ValueRow& row_;
   RowGroup<kWarps>& group_;
+  const Known& known_;
   const TileMasses<kWarps> masses_;
   double* const cdf_;
 };

@@ -21,6 +21,7 @@ class ThresholdSelection {
  public:
   static constexpr bool kDense = false;
   static constexpr bool kDraws = true;
+  using Known = NothingKnown;
   // The CDF of what is not kept, the kept keys below each tile, and the list of hot tiles.
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles) {
     return (sizeof(Counters) + int64_t{tiles} * (sizeof(double) + sizeof(int32_t) + sizeof(uint16_t)) + 15) /
@@ -28,7 +29,7 @@ class ThresholdSelection {
   }
 
   __device__ __forceinline__ ThresholdSelection(const Args& args, const ValueRow& row,
-                                                RowGroup<kWarps>& group, char* shared)
+                                                RowGroup<kWarps>& group, char* shared, const Known&)
       : args_(args),
         row_(row),
         group_(group),

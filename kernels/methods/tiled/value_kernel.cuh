@@ -14,13 +14,14 @@ class TiledSelection {
  public:
   static constexpr bool kDense = false;
   static constexpr bool kDraws = true;
+  using Known = NothingKnown;
   // The CDF of the score tiles and the first slot of each segment.
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles) {
     return (int64_t{tiles} * (sizeof(double) + sizeof(int32_t)) + 15) / 16 * 16;
   }
 
   __device__ __forceinline__ TiledSelection(const Args& args, const ValueRow& row, RowGroup<kWarps>& group,
-                                            char* shared)
+                                            char* shared, const Known&)
       : args_(args),
         row_(row),
         group_(group),

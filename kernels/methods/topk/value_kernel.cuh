@@ -21,13 +21,14 @@ class TopkSelection {
  public:
   static constexpr bool kDense = false;
   static constexpr bool kDraws = false;
+  using Known = NothingKnown;
   // Of every tile: what is kept of weights above the least, how many those are, and how many are equal to it.
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles) {
     return (sizeof(Search) + int64_t{tiles} * (sizeof(float) + 2 * sizeof(int32_t)) + 15) / 16 * 16;
   }
 
   __device__ __forceinline__ TopkSelection(const Args& args, const ValueRow& row, RowGroup<kWarps>& group,
-                                           char* shared)
+                                           char* shared, const Known&)
       : args_(args),
         row_(row),
         group_(group),
