@@ -252,7 +252,8 @@ class PieceScorer {
     const int32_t end = min(keys, piece.last_tile * kScoreTile);
     piece.steps = max(0, (end - first_key + kStepKeys - 1) / kStepKeys);
     const int32_t ahead = (lane_ - known_steps_) & 31;
-    // Then rows_ are the pages that guess_first_pages() has asked for.
+    // In the warp's first piece rows_ are what guess_first_pages() has asked for; every piece of a decode
+    // step has steps.
     const bool guessed = kDecode && known_steps_ == 0 && unit - place == b * args_.full_pieces.value() &&
                          place < args_.full_pieces.value();
     if (ahead < piece.steps) {
