@@ -113,18 +113,24 @@ __device__ __forceinline__ int32_t load_acquired(const int32_t* counter) {
 #endif
 }
 
-// Counts from 0 to `last` and around. Returns the number before; whoever counts sees what was written or seen
-// written by those who counted before.
-__device__ __forceinline__ uint32_t count_around(int32_t* counter, uint32_t last) {
+// A counter of which a launch takes `count` numbers in all, from 0 on, so that it ends at zero, as it began.
+__device__ __forceinline__ int32_t take_number(int32_t* counter, int32_t count) {
+  return static_cast<int32_t>(
+      atomicInc(reinterpret_cast<uint32_t*>(counter), static_cast<uint32_t>(count - 1)));
+}
+
+// Whether the caller is the last of `count` that arrive at such a counter. It sees what the others wrote or
+// saw written before.
+__device__ __forceinline__ bool arrives_last(int32_t* counter, int32_t count) {
 #ifdef __CUDACC__
-  uint32_t before;
+  uint32_t number;
   asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-               : "=r"(before)
-               : "l"(counter), "r"(last)
+               : "=r"(number)
+               : "l"(counter), "r"(static_cast<uint32_t>(count - 1))
                : "memory");
-  return before;
+  return number == static_cast<uint32_t>(count - 1);
 #else
-  return emulated_count_around(counter, last);
+  return take_number(counter, count) == count - 1;
 #endif
 }
 

@@ -111,12 +111,10 @@ struct ExactShared {
     return sums + (buffer * warps + warp) * (Shape::kColumns * Shape::kColumnFloats);
   }
 
-  // The next item of the launch that nobody has. Every item is followed by one such call, so the counter ends
-  // at zero, as it began.
+  // The next item of the launch that nobody has. Every item is followed by one such call.
   __device__ __forceinline__ int32_t take_item(const Args& args) const {
-    const uint32_t items = unit_start[args.p.batch] * args.num_kv_heads.value();
-    return static_cast<int32_t>(kItemsAhead * gridDim.x +
-                                atomicInc(reinterpret_cast<uint32_t*>(args.next_piece), items - 1));
+    const int32_t items = unit_start[args.p.batch] * args.num_kv_heads.value();
+    return kItemsAhead * static_cast<int32_t>(gridDim.x) + take_number(args.next_piece, items);
   }
 
   // The first piece of an item of the launch. Items are ordered by sequence, unit and KV head.

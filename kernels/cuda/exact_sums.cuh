@@ -31,10 +31,8 @@ class ExactAdder {
       arrive_at(shared_address(&shared_.added[number % 2]));
       next = shared_.next_piece(args_, piece, unit);
       if (!piece.ends_unit() || piece.is_whole_row()) continue;
-      if (thread_ == 0) {
-        const auto last = static_cast<uint32_t>(shared_.units_of(piece) - 1);
-        *shared_.verdict = count_around(&args_.arrivals[row_index(piece, 0)], last) == last;
-      }
+      if (thread_ == 0)
+        *shared_.verdict = arrives_last(&args_.arrivals[row_index(piece, 0)], shared_.units_of(piece));
       meet_some<32 * kAddingWarps>();
       if (*shared_.verdict != 0) add_units(piece);
     }
@@ -219,7 +217,8 @@ class ExactAdder {
     leave_factors(piece, row);
     meet_some<kThreads>();
 #pragma unroll 1
-    for (int begin = 0;;) {
+    for (int begin = 0; begin < quads; begin += kThreads) {
+      if (begin > 0) slice = slice_of(piece, row, begin + thread_, slices);
       float4 x{0, 0, 0, 0};
 #pragma unroll 1
       for (int32_t first = slice.first; first < slice.last; first += kUnitsAhead) {
@@ -237,9 +236,6 @@ class ExactAdder {
         }
       }
       if (begin + thread_ < quads) store(out_of(piece, slice.column) + slice.element, x);
-      begin += kThreads;
-      if (begin >= quads) break;
-      slice = slice_of(piece, row, begin + thread_, slices);
     }
     meet_some<kThreads>();
   }

@@ -86,8 +86,8 @@ __device__ __forceinline__ FirstPages<kStep> guess_first_pages(const Args& args,
   const int32_t first_tile = (unit - b * args.full_pieces.value()) * args.piece_tiles;
 #pragma unroll
   for (int j = 0; j < kStep; ++j) {
-    const int32_t key = first_tile * kScoreTile + (lane * kStep + j) * kStageKeys;
-    pages.of_stages[j] = page_number(args, b, key);
+    const int32_t entry = args.page_size.quotient(first_tile * kScoreTile + (lane * kStep + j) * kStageKeys);
+    pages.of_stages[j] = page_number(args, b, min(entry, args.p.max_pages - 1));
   }
   return pages;
 }
@@ -264,7 +264,8 @@ class PieceScorer {
           rows_[j] = kNoRow;
           continue;
         }
-        const int32_t page = guessed ? static_cast<int32_t>(rows_[j]) : page_number(args_, b, key);
+        const int32_t page =
+            guessed ? static_cast<int32_t>(rows_[j]) : page_number(args_, b, args_.page_size.quotient(key));
         rows_[j] = key_row(args_, b, piece.kv_head, key, page, &piece.bad_page);
       }
     }

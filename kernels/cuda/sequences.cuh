@@ -116,13 +116,12 @@ __device__ __forceinline__ uint32_t pool_row(const Args& args, int32_t page, int
          (key - entry * args.page_size.value());
 }
 
-// The page of a key that the sequence has, or may have: what lies behind the table's row is not read.
-__device__ __forceinline__ int32_t page_number(const Args& args, int32_t sequence, int32_t key) {
-  const int32_t entry = min(args.page_size.quotient(key), args.p.max_pages - 1);
+// The page that an entry of a sequence's page table names.
+__device__ __forceinline__ int32_t page_number(const Args& args, int32_t sequence, int32_t entry) {
   return args.p.page_table[int64_t{sequence} * args.p.max_pages + entry];
 }
 
-// Row of a key in key_pages, whose page_number() is given. A page outside the pool is recorded, marked in
+// Row of a key in key_pages, whose page is given. A page outside the pool is recorded, marked in
 // `bad_page` and replaced by page 0, so that nothing outside the pool is read.
 __device__ __forceinline__ uint32_t key_row(const Args& args, int32_t sequence, int32_t kv_head, int32_t key,
                                             int32_t page, bool* bad_page) {
@@ -135,7 +134,8 @@ __device__ __forceinline__ uint32_t key_row(const Args& args, int32_t sequence, 
 }
 __device__ __forceinline__ uint32_t key_row(const Args& args, int32_t sequence, int32_t kv_head, int32_t key,
                                             bool* bad_page) {
-  return key_row(args, sequence, kv_head, key, page_number(args, sequence, key), bad_page);
+  return key_row(args, sequence, kv_head, key, page_number(args, sequence, args.page_size.quotient(key)),
+                 bad_page);
 }
 
 }  // namespace allot::kernels::cuda

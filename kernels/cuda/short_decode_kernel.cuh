@@ -119,12 +119,8 @@ class ShortDecoder {
 
   __device__ __forceinline__ int32_t next_item(int32_t workers) const {
     if (rows_ <= workers) return rows_;
-    // One such call for each worker and each row, so the counter ends at zero, as it began.
-    const auto last = static_cast<uint32_t>(workers + rows_ - 1);
-    return lane_ == 0
-               ? workers +
-                     static_cast<int32_t>(atomicInc(reinterpret_cast<uint32_t*>(args_.next_piece), last))
-               : 0;
+    // One such call for each worker and each row.
+    return lane_ == 0 ? workers + take_number(args_.next_piece, workers + rows_) : 0;
   }
 
   __device__ __forceinline__ ShortRow load_row(int32_t item) {

@@ -18,7 +18,7 @@ __device__ __forceinline__ uint32_t norm_place(const Args& args, int32_t sequenc
                                                int32_t first, int32_t keys) {
   if (first >= keys) return 0;
   const int32_t entry = args.page_size.quotient(first);
-  const int32_t page = args.p.page_table[int64_t{sequence} * args.p.max_pages + entry];
+  const int32_t page = page_number(args, sequence, entry);
   // A page outside the pool is a fault, which makes the row NaN.
   const bool known = page >= 0 && page < args.p.num_pages;
   return pool_row(args, known ? page : 0, kv_head, first, entry);

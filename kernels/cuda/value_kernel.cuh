@@ -390,10 +390,7 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
     float* const partial = args.partial + index * args.parts * kPartialSums<kHeadDim, kCorrected>;
     if (element < kSums) partial[part * kPartialSums<kHeadDim, kCorrected> + element] = x;
     __syncthreads();
-    if (element == 0) {
-      const auto last = static_cast<uint32_t>(parts - 1);
-      last_part = count_around(&args.arrivals[index], last) == last;
-    }
+    if (element == 0) last_part = arrives_last(&args.arrivals[index], parts);
     __syncthreads();
     if (!last_part || element >= kHeadDim) return;
     const auto of_parts = [&](int e) {

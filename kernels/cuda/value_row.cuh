@@ -52,8 +52,7 @@ __device__ __forceinline__ void discard_weights(const uint16_t* weights, int32_t
 // Row of a visible key in value_pages.
 __device__ __forceinline__ uint32_t value_row_of(const Args& args, const ValueRow& row, int32_t key) {
   const int32_t entry = args.page_size.quotient(key);
-  const int32_t page = args.p.page_table[int64_t{row.sequence} * args.p.max_pages + entry];
-  return pool_row(args, page, row.kv_head, key, entry);
+  return pool_row(args, page_number(args, row.sequence, entry), row.kv_head, key, entry);
 }
 
 // The pages of a score tile, asked for before its key is known: a score tile lies in at most four pages of 16

@@ -177,10 +177,7 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
   }
   if (parts == 1 || !finite) return;
   group.sync();
-  if (group.thread() == 0) {
-    const auto last = static_cast<uint32_t>(parts - 1);
-    last_part = count_around(&args.arrivals[index], last) == last;
-  }
+  if (group.thread() == 0) last_part = arrives_last(&args.arrivals[index], parts);
   group.sync();
   if (!last_part) return;
 #pragma unroll 1

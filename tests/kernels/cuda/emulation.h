@@ -167,7 +167,6 @@ inline void __syncthreads() {
 inline void __syncwarp() {
   emulation::Blocks::exchange(0);
 }
-inline void __threadfence() {}
 inline void emulated_wait_for_cluster() {
   emulation::Blocks::sync_cluster();
 }
@@ -201,11 +200,6 @@ struct EmulatedBarrier {
 static_assert(sizeof(EmulatedBarrier) == sizeof(uint64_t));
 inline void emulated_init_barrier(void* barrier, int count) {
   *static_cast<EmulatedBarrier*>(barrier) = {static_cast<uint16_t>(count), static_cast<uint16_t>(count), 0};
-}
-inline uint32_t emulated_count_around(int32_t* counter, uint32_t last) {
-  const auto before = static_cast<uint32_t>(*counter);
-  *counter = before >= last ? 0 : *counter + 1;
-  return before;
 }
 inline void emulated_arrive_at(void* barrier) {
   auto& state = *static_cast<EmulatedBarrier*>(barrier);
