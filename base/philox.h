@@ -57,7 +57,10 @@ ALLOT_HOST_DEVICE constexpr uint32_t draw_bits(const DrawRow& row, uint32_t draw
   const PhiloxBlock block =
       philox4x32_10({{row.question, (row.layer << 16) | row.head, row.position, draw / 4}}, row.key.run_seed,
                     row.key.sampling_seed);
-  return block.word[draw % 4];
+  // Not block.word[draw % 4], which a GPU would read from local memory.
+  const uint32_t even = draw % 4 < 2 ? block.word[0] : block.word[2];
+  const uint32_t odd = draw % 4 < 2 ? block.word[1] : block.word[3];
+  return draw % 2 == 0 ? even : odd;
 }
 
 // Draw number `draw` of a row, uniform on [0, 1) in steps of 2^-24: exact in float, so host and device agree.

@@ -182,6 +182,7 @@ struct Args {
   bool any_dense;
   bool one_query_each;  // decode: query b belongs to sequence b
   bool settled_keys;    // that of LaunchBounds, in decode
+  bool few_rows;        // heads of all queries, no more of them than there are multiprocessors
   Scored scored;        // by this score kernel
   // Dense sequences with a single query are left to the exact decode kernel, by all others; and whether that
   // kernel has the launch to itself.

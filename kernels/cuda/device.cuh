@@ -293,6 +293,14 @@ __device__ __forceinline__ void wait_at(uint32_t barrier, int32_t time) {
 #endif
 }
 
+// What this thread has read and written in shared memory comes before bulk copies that are started from now
+// on.
+__device__ __forceinline__ void let_copies_overwrite() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 // Starts the copy of 16 bytes to an address in shared memory; copies belong to the group that ends next.
 __device__ __forceinline__ void copy_to_shared(uint32_t target, uint64_t from) {
 #ifdef __CUDACC__

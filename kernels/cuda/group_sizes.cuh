@@ -55,10 +55,11 @@ __device__ __forceinline__ GroupRow group_row(const Args& args, int32_t q, int32
 
 // Gives up the weights of all heads in `tiles` score tiles from `first` on.
 template <int kWarps>
-__device__ __forceinline__ void discard_weights(const GroupRow& row, int32_t first, int32_t tiles,
-                                                const RowGroup<kWarps>& group) {
+__device__ __forceinline__ void discard_weights(const Args& args, const GroupRow& row, int32_t first,
+                                                int32_t tiles, const RowGroup<kWarps>& group) {
 #pragma unroll 1
-  for (int32_t head = 0; head < row.heads; ++head) discard_weights(row.weights_of(head, first), tiles, group);
+  for (int32_t head = 0; head < row.heads; ++head)
+    discard_weights(args, row.weights_of(head, first), tiles, group);
 }
 
 // Whether the sizes of rows take in the norms of their values.

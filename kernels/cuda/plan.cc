@@ -189,10 +189,8 @@ ScorePlan plan_exact_decode(const AttentionParams& p, const DeviceLimits& limits
 }
 
 // Short rows, many of them, with small budgets: a warp each. Otherwise a plan without warps.
-ScorePlan plan_short_decode(const AttentionParams& p, const Plan& launch, const DeviceLimits& limits) {
-  // Fewer warps of a block leave it idle while they draw: batches of unequal lengths up to 2,048, with eight,
-  // were faster in two kernels.
-  constexpr int64_t kFewestWarps = 10;
+ScorePlan plan_short_decode(const AttentionParams& p, const Plan& launch, int32_t max_length,
+                            const DeviceLimits& limits) {
   // Rows for each multiprocessor, so that their warps are busy to the end.
   constexpr int64_t kManyRows = 8;
   const int32_t group = p.num_q_heads / p.num_kv_heads;
@@ -202,9 +200,9 @@ ScorePlan plan_short_decode(const AttentionParams& p, const Plan& launch, const 
                     !launch.dense_left;
   const ShortDecodeKernel kernel = fits ? short_decode_kernel(p) : ShortDecodeKernel{};
   if (kernel.function == nullptr || p.batch * p.num_kv_heads < kManyRows * limits.multiprocessors) return {};
-  const int64_t warp_bytes = kernel.warp_bytes(launch.row_tiles, group);
+  const int64_t warp_bytes = kernel.warp_bytes(score_tiles(max_length), group);
   const int64_t warps = std::min<int64_t>(kMostShortWarps, limits.shared_bytes_per_block / warp_bytes);
-  if (warps < kFewestWarps) return {};
+  if (warps < kernel.fewest_warps) return {};
   return {.warps = static_cast<int32_t>(warps),
           .threads = static_cast<int32_t>(32 * warps),
           .blocks = limits.multiprocessors,
@@ -316,6 +314,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
     plan.announced = announced_sequences(plan, p, bounds, limits);
   }
 
+  plan.few_rows = bounds.num_queries * p.num_q_heads <= limits.multiprocessors;
   plan.score = plan_scores(p, stage, plan, limits);
   // The host does not know budgets, only that some may be dense; with no budgets at all none is.
   const bool some_dense = bounds.any_dense && p.budgets != nullptr;
@@ -325,7 +324,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
     plan.exact_alone = plan.one_query_each && every_dense && plan.exact_decode.warps > 0;
   }
   plan.dense_left = some_dense && !(plan.one_query_each && plan.exact_decode.warps > 0);
-  plan.short_decode = plan_short_decode(p, plan, limits);
+  plan.short_decode = plan_short_decode(p, plan, bounds.max_length, limits);
   if (stage != ScoreStage::kExact && plan.dense_left) {
     plan.dense_score = plan_scores(p, ScoreStage::kExact, plan, limits);
   }
@@ -395,6 +394,7 @@ Args make_args(const AttentionParams& launch, const LaunchBounds& bounds, const 
           .any_dense = bounds.any_dense,
           .one_query_each = plan.one_query_each,
           .settled_keys = bounds.settled_keys && plan.one_query_each,
+          .few_rows = plan.few_rows,
           .scored = plan.dense_score.warps > 0 ? Scored::kEstimated : Scored::kEvery,
           .exact_decode = plan.exact_decode.warps > 0,
           .exact_alone = plan.exact_alone,

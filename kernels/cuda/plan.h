@@ -44,6 +44,7 @@ struct Plan {
   int32_t parts = 1;                 // blocks that may share a row, unless they are a cluster
   int32_t cluster_blocks = 1;        // blocks that serve a row as a cluster
   bool norm_stats = false;           // sums of weights times norms of values are needed
+  bool few_rows = false;             // heads of all queries, no more of them than there are multiprocessors
 
   // Workspace, in bytes from its start; each array is aligned to kWorkspaceAlignment.
   int32_t row_tiles = 0;  // even, so that the statistics of every row begin at a multiple of 16 bytes

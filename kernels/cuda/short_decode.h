@@ -12,7 +12,8 @@ namespace allot::kernels::cuda {
 inline constexpr int kMostShortWarps = 12;
 struct ShortDecodeKernel {
   void (*function)(Args) = nullptr;
-  // Dynamic shared memory of a warp for rows of up to `tiles` score tiles, an even number, in `group` heads.
+  int32_t fewest_warps = 0;  // of a block, with fewer of which two kernels are faster
+  // Dynamic shared memory of a warp for rows of up to `tiles` score tiles in `group` heads.
   int64_t (*warp_bytes)(int32_t tiles, int32_t group) = nullptr;
 };
 

@@ -12,8 +12,10 @@ namespace allot::kernels::cuda {
 template <class Selection, class T, int kHeadDim>
 ShortDecodeKernel make_short_decode_kernel() {
   return {.function = short_decode_kernel<Selection, T, kHeadDim>,
+          .fewest_warps = ShortDecoder<T, kHeadDim, Selection>::kFewestWarps,
           .warp_bytes = [](int32_t tiles, int32_t group) {
-            return ShortDecodeShape<T, kHeadDim, Selection>::warp_bytes(tiles, group);
+            using Shape = ShortDecodeShape<T, kHeadDim, Selection>;
+            return Shape::Ring::kBytes + Shape::row_bytes(tiles, group);
           }};
 }
 

@@ -96,7 +96,8 @@ class CorrectedGather {
  public:
   static constexpr int kRowLanes = kHeadDim / 8;
   static constexpr int kStreams = kWarps * (32 / kRowLanes);
-  static constexpr int kUnroll = 8;
+  // A warp alone has few rows to read, and registers for more would be spilled.
+  static constexpr int kUnroll = kWarps == 1 ? 4 : 8;
   static constexpr int kSums = 9;  // of the eight elements of a lane, and of the weights
 
   // `query` is the row's among all [num_queries, num_q_heads].
@@ -202,17 +203,23 @@ __device__ __forceinline__ uint32_t* rows_of_group(const Args& args, const Value
   return args.row_table + (int64_t{q} * args.p.num_kv_heads + row.kv_head) * args.row_slots;
 }
 
-// Counts the value rows of entries that are not in the table yet, and enters them.
-template <int kWarps>
+// The value row that is read for an entry; kNoRow where it has no weight.
+__device__ __forceinline__ uint32_t read_row(const Entry& entry) {
+  return entry.weight != 0 ? entry.row : kNoRow;
+}
+
+// Counts the value rows that are not in the table yet, and enters them: row_read(e) for each of `count`, or
+// kNoRow.
+template <int kWarps, class RowRead>
 __device__ __forceinline__ void count_new_rows(const Args& args, const ValueRow& row, uint32_t* table,
-                                               const Entry* entries, int32_t count,
+                                               int32_t count, RowRead row_read,
                                                const RowGroup<kWarps>& group) {
   const auto mask = static_cast<uint32_t>(args.row_slots - 1);
   int32_t found = 0;
 #pragma unroll 1
   for (int32_t e = group.thread(); e < count; e += group.kThreads) {
-    if (entries[e].weight == 0) continue;
-    const uint32_t read = entries[e].row;
+    const uint32_t read = row_read(e);
+    if (read == kNoRow) continue;
     uint32_t slot = read * 2654435761u;  // Fibonacci hashing: neighbours lie far apart
 #pragma unroll 1
     for (;; ++slot) {
@@ -309,6 +316,7 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
   const int32_t end = isfinite(total) ? min(count, (part + 1) * size) : 0;
   // Where eight warps share a row, rows are counted before the sum and apart from it, with entries chosen
   // twice; where a warp has a row, within the sum. Either way around costs launches that count nothing 2 %.
+  const auto read = [&](int32_t e) { return read_row(entries[slot][e]); };
   constexpr bool kCountsApart = !Selection::kDense && kWarps > 1;
   constexpr bool kCountsWithin = !Selection::kDense && kWarps == 1;
   if constexpr (kCountsApart) {
@@ -319,7 +327,7 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
         const Batch batch{entries[slot], low, min(end, low + Shape::kBatch)};
         selection.fill(batch);
         group.sync();
-        count_new_rows(args, row, table, entries[slot], batch.high - low, group);
+        count_new_rows(args, row, table, batch.high - low, read, group);
         group.sync();
       }
     }
@@ -332,19 +340,23 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
       return RowGather(group.warp(), group.lane());
     }
   }();
+  // A multiprocessor with one row has time for it. Rows of corrected weights have low planes, too, of which
+  // that would be one more access for each entry of a thread, and slower.
+  const Args* const asking =
+      kWarps > 1 && !Selection::kDense && !kCorrected && args.few_rows ? &args : nullptr;
 #pragma unroll 1
   for (int32_t low = part * size; low < end; low += Shape::kBatch) {
-    const Batch batch{entries[slot], low, min(end, low + Shape::kBatch)};
+    const Batch batch{entries[slot], low, min(end, low + Shape::kBatch), asking};
     selection.fill(batch);
     group.sync();
     gather.add(args.p.value_pages, entries[slot], batch.high - low);
     if constexpr (kCountsWithin) {
       if (args.row_table != nullptr)
-        count_new_rows(args, row, rows_of_group(args, row, q), entries[slot], batch.high - low, group);
+        count_new_rows(args, row, rows_of_group(args, row, q), batch.high - low, read, group);
     }
     group.sync();
   }
-  if (parts == 1) discard_weights(row.weights, row.tiles, group);
+  if (parts == 1) discard_weights(args, row.weights, row.tiles, group);
   if (announced && group.thread() == 0 && atomicAdd(&args.consumed[pair], 1) == args.group * parts - 1) {
     args.consumed[pair] = 0;
     args.ready[pair] = 0;

@@ -39,11 +39,13 @@ struct NothingKnown {
 };
 
 // Gives up the weights of `tiles` score tiles from `weights` on. All threads of the group call it, when none
-// reads them any more.
+// reads them any more. A few rows keep theirs: each has a multiprocessor that would discard its lines when
+// all else has been done, and the next launch overwrites them in L2.
 template <int kWarps>
-__device__ __forceinline__ void discard_weights(const uint16_t* weights, int32_t tiles,
+__device__ __forceinline__ void discard_weights(const Args& args, const uint16_t* weights, int32_t tiles,
                                                 const RowGroup<kWarps>& group) {
   static_assert(kScoreTile * sizeof(uint16_t) == 128, "a line a tile");
+  if (args.few_rows) return;
 #pragma unroll 1
   for (int32_t tile = group.thread(); tile < tiles; tile += group.kThreads)
     discard_line(weights + int64_t{tile} * kScoreTile);
@@ -80,13 +82,27 @@ class TilePages {
   int32_t pages_[4];
 };
 
+// Asks for a row of values, of `row_bytes` bytes, kAtOnce lines without a test between them.
+template <int kAtOnce>
+__device__ __forceinline__ void ask_for_row(const Args& args, uint32_t row, int32_t row_bytes) {
+  const char* const values = static_cast<const char*>(args.p.value_pages) + int64_t{row} * row_bytes;
+#pragma unroll kAtOnce
+  for (int32_t i = 0; i < row_bytes; i += 128) prefetch(values + i);
+}
+
 // The batch of entries under construction: slots [low, high) of the row, each of which selection writes once.
 struct Batch {
   Entry* entries;
   int32_t low;
   int32_t high;
+  // Set where the rows of entries are asked for at once, before all entries are there.
+  const Args* asking = nullptr;
 
-  __device__ __forceinline__ void put(int32_t slot, Entry entry) const { entries[slot - low] = entry; }
+  __device__ __forceinline__ void put(int32_t slot, Entry entry) const {
+    entries[slot - low] = entry;
+    if (asking != nullptr && entry.weight != 0)
+      ask_for_row<1>(*asking, entry.row, static_cast<int32_t>(asking->p.head_dim) * 2);
+  }
 };
 
 // Weight of a score tile's sum relative to the row's largest score.

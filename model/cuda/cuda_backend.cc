@@ -63,13 +63,16 @@ int32_t bound(int64_t value, int32_t least) {
   return static_cast<int32_t>(std::max<int64_t>(least, std::bit_ceil(static_cast<uint64_t>(value))));
 }
 
-// Many sequences have one bound more: attend_cuda's kernel for many short rows takes seven heads a group up
-// to some 900 keys, so that 1,024 would keep them from it.
+// Many sequences have two bounds more: attend_cuda's kernel for many short rows has more warps the shorter
+// the rows, and takes seven heads a group up to some 1,300 keys.
 int32_t length_bound(int64_t longest, int64_t sequences) {
   constexpr int64_t kMany = 256;
-  constexpr int32_t kBetween = 768;
   const int32_t power = bound(longest, kLeastLength);
-  return sequences >= kMany && power == 1024 && longest <= kBetween ? kBetween : power;
+  if (sequences < kMany) return power;
+  for (const int32_t between : {768, 1280}) {
+    if (longest <= between) return std::min(power, between);
+  }
+  return power;
 }
 
 AttentionMode attention_mode(const ForwardBatch& batch, int32_t layer) {

@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim, kCorrected>::kThreads, 
   group.sync();
 #pragma unroll 1
   for (int32_t slot = 0; slot < parts.slots(); ++slot)
-    discard_weights(row, parts.first_tile(slot), parts.tiles_of(slot), group);
+    discard_weights(args, row, parts.first_tile(slot), parts.tiles_of(slot), group);
   if (announced && thread == 0 && atomicAdd(&args.consumed[pair], 1) == parts.blocks - 1) {
     args.consumed[pair] = 0;
     args.ready[pair] = 0;

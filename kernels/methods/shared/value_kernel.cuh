@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
   if (!finite) fill_out(NAN);
   if (parts == 1) {
     group.sync();
-    discard_weights(row, 0, row.tiles, group);
+    discard_weights(args, row, 0, row.tiles, group);
   }
   if (announced && group.thread() == 0 && atomicAdd(&args.consumed[pair], 1) == parts - 1) {
     args.consumed[pair] = 0;

@@ -14,13 +14,15 @@ class TargetsOfHeads {
     const int32_t needed = max((tiles + 1) / 2, samples);
     return needed <= 8 ? 8 : needed <= 16 ? 16 : 32;
   }
-  // Dynamic shared memory: the CDF of each head.
-  static constexpr int64_t kSharedBytes = 4 * 16 * sizeof(double);
+  // Dynamic shared memory for rows of up to `tiles` score tiles: the CDFs of up to four heads of 16 tiles, or
+  // two of 32.
+  __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles) {
+    return (tiles < 16 ? tiles : 16) * int64_t{4 * sizeof(double)};
+  }
 
-  // `row` is that of the lane's head, whether the lane `has_head` or not; `entries` has a place for each
-  // lane. All lanes of a warp call it.
+  // `row` is that of the lane's head, whether the lane `has_head` or not. All lanes of a warp call it.
   __device__ __forceinline__ TargetsOfHeads(const Args& args, const ValueRow& row, bool has_head,
-                                            int32_t lanes, int lane, double* cdfs, Entry* entries) {
+                                            int32_t lanes, int lane, double* cdfs) {
     const int32_t own = lane % lanes;  // place in the head
     const int32_t begin = 2 * own;
     TileStats held[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
@@ -45,7 +47,7 @@ class TargetsOfHeads {
       const double below = __shfl_up_sync(kFullWarp, inclusive, d, lanes);
       if (own >= d) inclusive += below;
     }
-    total_ = __shfl_sync(kFullWarp, inclusive, lanes - 1, lanes);
+    const double total = __shfl_sync(kFullWarp, inclusive, lanes - 1, lanes);
     double* const cdf = cdfs + lane / lanes * row.tiles;
     double reached = inclusive - sum;
 #pragma unroll
@@ -54,18 +56,17 @@ class TargetsOfHeads {
       if (has_head && begin + i < row.tiles) cdf[begin + i] = reached;
     }
     __syncwarp();
-    if (has_head && own < row.budget && isfinite(total_))
-      entries[lane] = drawn_entry(args, row, cdf, largest, target_of(args, row, own) * total_);
-    __syncwarp();
+    if (has_head && own < row.budget && isfinite(total))
+      value_row_ = drawn_entry(args, row, cdf, largest, target_of(args, row, own) * total).row;
   }
 
-  // Of the lane's head.
-  __device__ __forceinline__ double total() const {
-    return total_;
+  // That the lane has drawn for its head; kNoRow where weights are not finite.
+  __device__ __forceinline__ uint32_t value_row() const {
+    return value_row_;
   }
 
  private:
-  double total_;
+  uint32_t value_row_ = kNoRow;
 };
 
 }  // namespace allot::kernels::cuda

@@ -223,10 +223,10 @@ void CudaLaunch::expect_the_same_of_other_ways() {
     return plan.short_decode.warps > 0 ? kShortRows : plan.announced > 0 ? kOverlapped : kBehind;
   };
   if (rows_read_) return;  // every run adds to them
-  const DeviceLimits device = limits;
+  const DeviceLimits own = limits;
   std::set<Way> seen = {way()};
   const std::vector<unsigned char> expected = output_bytes_;
-  for (limits.multiprocessors = 1; limits.multiprocessors < std::min(16, device.multiprocessors);
+  for (limits.multiprocessors = 1; limits.multiprocessors < std::min(16, gpu_limits().multiprocessors);
        ++limits.multiprocessors) {
     if (!seen.insert(way()).second) continue;
     attend();
@@ -235,7 +235,7 @@ void CudaLaunch::expect_the_same_of_other_ways() {
     EXPECT_TRUE(output_bytes_ == expected)
         << "other bytes where there are " << limits.multiprocessors << " multiprocessors, way " << way();
   }
-  limits = device;
+  limits = own;
 }
 
 std::string CudaLaunch::fault() {

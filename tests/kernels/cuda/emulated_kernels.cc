@@ -107,6 +107,33 @@ void run_emulated_short_decode(const EmulatedLaunch& launch) {
       launch.short_shared_bytes);
 }
 
+namespace {
+
+void length_order_kernel(Args args) {
+  ALLOT_DYNAMIC_SHARED(16, shared);
+  auto* const counts = reinterpret_cast<int32_t*>(shared);
+  auto* const order = reinterpret_cast<int32_t*>(args.weights);
+  const bool own = cuda::LengthOrder::write(
+                       args, counts, counts + cuda::LengthOrder::kClasses * blockDim.x + 1, order) == nullptr;
+  if (threadIdx.x == 0 && own) order[0] = -1;
+}
+
+}  // namespace
+
+std::vector<int32_t> emulated_length_order(const std::vector<int32_t>& lengths, int32_t max_length,
+                                           int threads) {
+  std::vector<int32_t> order(lengths.size(), -2);
+  Args args{};
+  args.p.batch = static_cast<int64_t>(lengths.size());
+  args.p.lengths = lengths.data();
+  args.max_length = max_length;
+  args.weights = reinterpret_cast<uint16_t*>(order.data());
+  run(length_order_kernel, args, {1, 1, 1}, threads,
+      int64_t{4} * (cuda::LengthOrder::kClasses * threads + 1 + threads / 32));
+  if (order[0] == -1) order.clear();
+  return order;
+}
+
 void run_emulated_pools(const EmulatedLaunch& launch) {
   const cuda::PoolKernel kernel = cuda::make_pool_kernel();
   run(kernel.function, *static_cast<const Args*>(launch.args), {static_cast<unsigned>(launch.queries), 1, 1},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/attention.h"
 
@@ -36,6 +37,10 @@ void run_emulated_values(const EmulatedLaunch& launch);
 void run_emulated_exact_decode(const EmulatedLaunch& launch);
 // Of the same shapes, on a device with one multiprocessor.
 void run_emulated_short_decode(const EmulatedLaunch& launch);
+// The order in which that kernel hands out sequences of these lengths, with blocks of `threads` threads;
+// empty where it is their own.
+std::vector<int32_t> emulated_length_order(const std::vector<int32_t>& lengths, int32_t max_length,
+                                           int threads);
 // For estimators that share out a query's rows among its groups; runs before the values.
 void run_emulated_pools(const EmulatedLaunch& launch);
 

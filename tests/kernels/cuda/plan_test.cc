@@ -434,7 +434,8 @@ TEST(CudaPlan, OfRowsIsThatOfAsManySamplesOfTheGroup) {
 }
 
 // Every bound by itself, from every point of a grid: a workspace sized for larger bounds serves smaller ones.
-// By what was measured: many rows, short enough that ten warps of a block hold one each.
+// By what was measured: many rows, short enough that eight warps of a block hold one each, or ten where heads
+// draw one by one.
 TEST(CudaPlan, ManyShortRowsWithSmallBudgetsHaveAKernelOfTheirOwn) {
   const auto warps = [](const Shape& shape, int32_t keys, int32_t budget = 8,
                         const std::function<void(AttentionParams&)>& change = {}) {
@@ -446,10 +447,14 @@ TEST(CudaPlan, ManyShortRowsWithSmallBudgetsHaveAKernelOfTheirOwn) {
     return plan.short_decode.warps;
   };
   const Shape shape{.batch = 1536, .group = 7, .num_kv_heads = 4};
-  EXPECT_EQ(warps(shape, 672), 11);
+  EXPECT_EQ(warps(shape, 672), 12);
+  EXPECT_EQ(warps(shape, 1280), 8);
   EXPECT_EQ(warps({.batch = 256}, 1600), 10);
   EXPECT_EQ(warps({.batch = 256}, 300), 12);
-  EXPECT_EQ(warps({.batch = 256}, 2048), 0) << "too long";
+  EXPECT_EQ(warps({.batch = 256}, 2048), 8);
+  EXPECT_EQ(warps({.batch = 256}, 2400), 0) << "too long";
+  EXPECT_EQ(warps({.estimator = Estimator::kThreshold, .batch = 256}, 1600), 10);
+  EXPECT_EQ(warps({.estimator = Estimator::kThreshold, .batch = 256}, 2048), 0) << "too long";
   EXPECT_EQ(warps({.batch = 64}, 300), 0) << "too few";
   EXPECT_GT(warps(shape, 672, 32), 0);
   EXPECT_EQ(warps(shape, 672, 33), 0) << "a budget for more than a warp";
@@ -462,6 +467,16 @@ TEST(CudaPlan, ManyShortRowsWithSmallBudgetsHaveAKernelOfTheirOwn) {
             0);
   static int8_t plane = 0;
   EXPECT_EQ(warps(shape, 672, 8, [](AttentionParams& p) { p.split = {.high = &plane, .low = &plane}; }), 0);
+}
+
+// Multiprocessors of such launches have a row each, at most.
+TEST(CudaPlan, ALaunchHasFewRows) {
+  const auto few = [](int64_t batch, int32_t keys) {
+    return make_plan(launch({.batch = batch}), decode(batch, keys, 128), kH200).few_rows;
+  };
+  EXPECT_TRUE(few(1, 131072));
+  EXPECT_TRUE(few(4, 32768)) << "128 rows for 132 multiprocessors";
+  EXPECT_FALSE(few(5, 32768));
 }
 
 TEST(CudaPlan, TheWorkspaceGrowsWithEveryBound) {
