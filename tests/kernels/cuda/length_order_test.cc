@@ -24,7 +24,9 @@ TEST(LengthOrder, TheLongestSequencesComeFirst) {
     const int32_t before = lengths[static_cast<size_t>(order[i - 1])];
     const int32_t length = lengths[static_cast<size_t>(order[i])];
     EXPECT_LE(length, before + 2048 / 8 + 64) << "place " << i;
-    if ((before + 63) / 64 == (length + 63) / 64) EXPECT_LT(order[i - 1], order[i]) << "place " << i;
+    if ((before + 63) / 64 == (length + 63) / 64) {
+      EXPECT_LT(order[i - 1], order[i]) << "place " << i;
+    }
   }
   // A length that the launch does not allow is a fault of its sequence alone.
   EXPECT_EQ(emulated_length_order({5, 1 << 30, -7, 2048}, 2048, 32), (std::vector<int32_t>{1, 3, 0, 2}));
