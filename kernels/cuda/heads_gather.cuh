@@ -48,16 +48,7 @@ __device__ __forceinline__ void add_heads(const void* values, const DrawnRows& d
         }
       }
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        const uint32_t words[4] = {value[u].x, value[u].y, value[u].z, value[u].w};
-        float(&sum)[8] = sums[u % kStreams];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float2 pair = unpack<T>(words[i]);
-          sum[2 * i] = fmaf(weight, pair.x, sum[2 * i]);
-          sum[2 * i + 1] = fmaf(weight, pair.y, sum[2 * i + 1]);
-        }
-      }
+      for (int u = 0; u < kUnroll; ++u) add_weighted<T>(value[u], weight, sums[u % kStreams]);
     }
 #pragma unroll
     for (int d = 1; d < kStreams; d *= 2) {
@@ -67,9 +58,7 @@ __device__ __forceinline__ void add_heads(const void* values, const DrawnRows& d
         for (int i = 0; i < 8; ++i) sums[s][i] += sums[s + d][i];
       }
     }
-    const auto x = [&](int i) { return none ? NAN : sums[0][i]; };
-    *reinterpret_cast<uint4*>(out + head * kHeadDim + element) = {pack<T>(x(0), x(1)), pack<T>(x(2), x(3)),
-                                                                  pack<T>(x(4), x(5)), pack<T>(x(6), x(7))};
+    write_eight(out + head * kHeadDim + element, [&](int i) { return none ? NAN : sums[0][i]; });
   }
 }
 

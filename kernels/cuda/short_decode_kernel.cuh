@@ -79,9 +79,9 @@ class ShortDecoder {
   using Shape = ShortDecodeShape<T, kHeadDim, Selection>;
   using Products = typename Shape::Products;
   using Ring = typename Shape::Ring;
+  static constexpr bool kHeadsTogether = std::is_same_v<Selection, TargetSelection<1>>;
 
  public:
-  static constexpr bool kHeadsTogether = std::is_same_v<Selection, TargetSelection<1>>;
   // Of a block. Memory is idle while a warp draws and no other one reads, longer where heads draw in turn.
   static constexpr int kFewestWarps = kHeadsTogether ? 8 : 10;
 
@@ -132,6 +132,7 @@ class ShortDecoder {
 
  private:
   static constexpr int kTileStages = kScoreTile / kStageKeys;
+
   __device__ __forceinline__ int32_t next_item(int32_t workers) const {
     if (rows_ <= workers) return rows_;
     // One such call for each worker and each row.
@@ -331,11 +332,7 @@ class ShortDecoder {
     gather.add(args_.p.value_pages, entries_, row.budget);
     if (args_.row_table != nullptr) count(row, [&](int32_t e) { return read_row(entries_[e]); });
     const auto& sum = gather.reduce();
-    if (gather.writes(lane_)) {
-      const uint4 packed{pack<T>(sum[0], sum[1]), pack<T>(sum[2], sum[3]), pack<T>(sum[4], sum[5]),
-                         pack<T>(sum[6], sum[7])};
-      *reinterpret_cast<uint4*>(out + gather.element()) = packed;
-    }
+    if (gather.writes(lane_)) write_eight(out + gather.element(), [&](int i) { return sum[i]; });
   }
 
   __device__ __forceinline__ uint32_t* drawn_rows() const {
@@ -379,11 +376,11 @@ __global__ void __launch_bounds__(32 * kMostShortWarps, 1)
             lane, key_bytes <= kBesideL2);
   wait_for_predecessor();
   let_dependents_start();
-  // Written where two kernels would have weights, and by means of what the rings use later.
-  auto* const counts = reinterpret_cast<int32_t*>(shared);
+  static_assert(LengthOrder::shared_numbers(32) * sizeof(int32_t) <= Ring::kBytes,
+                "a warp's share of what the order needs");
+  // Written where two kernels would have weights, by means of what the rings use later.
   const int32_t* const order =
-      LengthOrder::write(args, counts, counts + LengthOrder::kClasses * blockDim.x + 1,
-                         reinterpret_cast<int32_t*>(args.weights));
+      LengthOrder::write(args, reinterpret_cast<int32_t*>(shared), reinterpret_cast<int32_t*>(args.weights));
   const int32_t workers = static_cast<int32_t>(gridDim.x) * warps;
   // Neighbouring rows go to different multiprocessors, so that a small batch occupies all of them.
   ShortDecoder<T, kHeadDim, Selection>(args, ring, row, scratch, order)

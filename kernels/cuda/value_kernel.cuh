@@ -23,6 +23,25 @@ struct ValueShape {
   static constexpr int kBatch = kWarps == 1 ? kWarpRowBudget : kBatchEntries;
 };
 
+// Adds eight elements of a value row, times its weight, to the first sums.
+template <class T, int kSums>
+__device__ __forceinline__ void add_weighted(uint4 value, float weight, float (&sum)[kSums]) {
+  const uint32_t words[4] = {value.x, value.y, value.z, value.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = unpack<T>(words[i]);
+    sum[2 * i] = fmaf(weight, pair.x, sum[2 * i]);
+    sum[2 * i + 1] = fmaf(weight, pair.y, sum[2 * i + 1]);
+  }
+}
+
+// Writes x(0) to x(7) to eight elements, aligned to 16 bytes.
+template <class T, class X>
+__device__ __forceinline__ void write_eight(T* elements, X x) {
+  *reinterpret_cast<uint4*>(elements) = {pack<T>(x(0), x(1)), pack<T>(x(2), x(3)), pack<T>(x(4), x(5)),
+                                         pack<T>(x(6), x(7))};
+}
+
 // Adds weighted value rows. Lanes hold 8 consecutive elements; as many value rows as fit are read by a warp
 // at once, and kUnroll of them are in flight for every lane.
 template <class T, int kHeadDim, int kWarps>
@@ -53,15 +72,7 @@ class Gather {
         }
       }
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        const uint32_t words[4] = {value[u].x, value[u].y, value[u].z, value[u].w};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float2 pair = unpack<T>(words[i]);
-          sum_[2 * i] = fmaf(entry[u].weight, pair.x, sum_[2 * i]);
-          sum_[2 * i + 1] = fmaf(entry[u].weight, pair.y, sum_[2 * i + 1]);
-        }
-      }
+      for (int u = 0; u < kUnroll; ++u) add_weighted<T>(value[u], entry[u].weight, sum_);
     }
   }
 
@@ -145,13 +156,7 @@ class CorrectedGather {
 #pragma unroll
         for (int d = 1; d < kRowLanes; d *= 2) product += __shfl_xor_sync(kFullWarp, product, d);
         const float weight = entry[u].weight * fast_exp2(static_cast<float>(product) * (unit[u] * unit_));
-        const uint32_t words[4] = {value[u].x, value[u].y, value[u].z, value[u].w};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float2 pair = unpack<T>(words[i]);
-          sum_[2 * i] = fmaf(weight, pair.x, sum_[2 * i]);
-          sum_[2 * i + 1] = fmaf(weight, pair.y, sum_[2 * i + 1]);
-        }
+        add_weighted<T>(value[u], weight, sum_);
         sum_[8] += weight;
       }
     }
@@ -314,9 +319,9 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
                       known);
   const double total = selection.total();
   const int32_t end = isfinite(total) ? min(count, (part + 1) * size) : 0;
+  const auto read = [&](int32_t e) { return read_row(entries[slot][e]); };
   // Where eight warps share a row, rows are counted before the sum and apart from it, with entries chosen
   // twice; where a warp has a row, within the sum. Either way around costs launches that count nothing 2 %.
-  const auto read = [&](int32_t e) { return read_row(entries[slot][e]); };
   constexpr bool kCountsApart = !Selection::kDense && kWarps > 1;
   constexpr bool kCountsWithin = !Selection::kDense && kWarps == 1;
   if constexpr (kCountsApart) {
@@ -371,8 +376,7 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
         if constexpr (kCorrected) return sum[i] / sum[8];
         return sum[i];
       };
-      uint4 packed{pack<T>(x(0), x(1)), pack<T>(x(2), x(3)), pack<T>(x(4), x(5)), pack<T>(x(6), x(7))};
-      *reinterpret_cast<uint4*>(out + gather.element()) = packed;
+      write_eight(out + gather.element(), x);
     }
   } else {
     if (gather.writes(group.lane())) {

@@ -111,10 +111,8 @@ namespace {
 
 void length_order_kernel(Args args) {
   ALLOT_DYNAMIC_SHARED(16, shared);
-  auto* const counts = reinterpret_cast<int32_t*>(shared);
   auto* const order = reinterpret_cast<int32_t*>(args.weights);
-  const bool own = cuda::LengthOrder::write(
-                       args, counts, counts + cuda::LengthOrder::kClasses * blockDim.x + 1, order) == nullptr;
+  const bool own = cuda::LengthOrder::write(args, reinterpret_cast<int32_t*>(shared), order) == nullptr;
   if (threadIdx.x == 0 && own) order[0] = -1;
 }
 
@@ -128,8 +126,7 @@ std::vector<int32_t> emulated_length_order(const std::vector<int32_t>& lengths, 
   args.p.lengths = lengths.data();
   args.max_length = max_length;
   args.weights = reinterpret_cast<uint16_t*>(order.data());
-  run(length_order_kernel, args, {1, 1, 1}, threads,
-      int64_t{4} * (cuda::LengthOrder::kClasses * threads + 1 + threads / 32));
+  run(length_order_kernel, args, {1, 1, 1}, threads, int64_t{4} * cuda::LengthOrder::shared_numbers(threads));
   if (order[0] == -1) order.clear();
   return order;
 }

@@ -433,7 +433,6 @@ TEST(CudaPlan, OfRowsIsThatOfAsManySamplesOfTheGroup) {
   }
 }
 
-// Every bound by itself, from every point of a grid: a workspace sized for larger bounds serves smaller ones.
 // By what was measured: many rows, short enough that eight warps of a block hold one each, or ten where heads
 // draw one by one.
 TEST(CudaPlan, ManyShortRowsWithSmallBudgetsHaveAKernelOfTheirOwn) {
@@ -479,6 +478,7 @@ TEST(CudaPlan, ALaunchHasFewRows) {
   EXPECT_FALSE(few(5, 32768));
 }
 
+// Every bound by itself, from every point of a grid: a workspace sized for larger bounds serves smaller ones.
 TEST(CudaPlan, TheWorkspaceGrowsWithEveryBound) {
   constexpr std::array<int64_t, 9> kQueries = {1, 2, 6, 7, 63, 64, 500, 20000, 300000};
   constexpr std::array<int32_t, 4> kMaxQueries = {1, 2, 100, 100000};
