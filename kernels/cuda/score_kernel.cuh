@@ -117,20 +117,27 @@ class PieceScorer {
     for (int j = 0; j < kStep; ++j) rows_[j] = static_cast<uint32_t>(first_pages.of_stages[j]);
   }
 
-  // Processes pieces: first the warp's own, then whichever is next. A piece is looked up while the one before
-  // it is processed. An empty piece comes before the first, so that this code exists only once.
+  // Processes pieces: first two of the warp's own, then whichever is next. A piece is looked up while the one
+  // before it is processed, and its number, a ticket, is asked for a piece earlier and not touched before
+  // that: all warps ask for their first at once, behind all the keys that they have just asked for, and have
+  // it microseconds later. An empty piece comes before the first, so that this code exists only once.
   __device__ __forceinline__ void run(int32_t worker, int32_t workers) {
     Piece piece;
     FinishedTiles finished;
-    int32_t item = worker;  // of lane 0
+    int32_t ticket = worker - 2 * workers;  // of lane 0; 0 is the first that anyone takes
 #pragma unroll 1
     do {
-      const Piece next = load_piece(__shfl_sync(kFullWarp, item, 0));
+      const Piece next = load_piece(2 * workers + __shfl_sync(kFullWarp, ticket, 0));
       if (kDecode && !begun_) begin(next);
-      // With one piece per worker there is nothing more to hand out.
-      item = items_ <= workers ? items_ : workers + take_ticket();
       fill();
       if (piece.exists) load_queries(piece);
+      if (!piece.exists) {
+        ticket += workers;
+      } else if (items_ <= 2 * workers) {
+        ticket = items_;  // nothing is left to hand out
+      } else if (lane_ == 0) {
+        ticket = atomicAdd(args_.next_piece, 1);
+      }
       const bool bad_page = __any_sync(kFullWarp, piece.bad_page);
 #pragma unroll 1
       for (int32_t tile = piece.first_tile;; ++tile) {
@@ -201,10 +208,6 @@ class PieceScorer {
     }
     wait_for_predecessor();
     let_dependents_start();
-  }
-
-  __device__ __forceinline__ int32_t take_ticket() const {
-    return lane_ == 0 ? atomicAdd(args_.next_piece, 1) : 0;
   }
 
   __device__ __forceinline__ void fill() {

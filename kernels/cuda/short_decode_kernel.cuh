@@ -102,17 +102,22 @@ class ShortDecoder {
         rows_(static_cast<int32_t>(args.p.batch) * args.num_kv_heads.value()),
         products_(lane_) {}
 
-  // First the warp's own row, then whichever is next. The next row is looked up while the one before it is
-  // worked on, and its first keys are copied while the samples of that one are drawn.
+  // First two of the warp's own rows, then whichever is next. The next row is looked up while the one before
+  // it is worked on, and its first keys are copied while the samples of that one are drawn. Its number is
+  // asked for a row earlier and not touched before that, because warps that ask at once wait long.
   __device__ __forceinline__ void run(int32_t worker, int32_t workers) {
     ShortRow row = load_row(worker);
-    int32_t item = next_item(workers);  // of lane 0
+    int32_t number = worker - workers;  // of lane 0; 0 is the first that anyone takes
     row.bad_page = look_up(piece(row, 0));
     fill();
 #pragma unroll 1
     while (row.exists) {
-      ShortRow next = load_row(__shfl_sync(kFullWarp, item, 0));
-      item = next_item(workers);
+      ShortRow next = load_row(2 * workers + __shfl_sync(kFullWarp, number, 0));
+      if (rows_ <= 2 * workers) {
+        number = rows_;  // nothing is left to hand out
+      } else if (lane_ == 0) {
+        number = take_number(args_.next_piece, rows_);  // once for every row
+      }
       if (row.tiles > 0) load_queries(row);
 #pragma unroll 1
       for (int32_t first = 0;; first += kMaxPieceTiles) {
@@ -132,12 +137,6 @@ class ShortDecoder {
 
  private:
   static constexpr int kTileStages = kScoreTile / kStageKeys;
-
-  __device__ __forceinline__ int32_t next_item(int32_t workers) const {
-    if (rows_ <= workers) return rows_;
-    // One such call for each worker and each row.
-    return lane_ == 0 ? workers + take_number(args_.next_piece, workers + rows_) : 0;
-  }
 
   __device__ __forceinline__ ShortRow load_row(int32_t item) {
     ShortRow row;
