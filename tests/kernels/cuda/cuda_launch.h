@@ -94,6 +94,7 @@ class CudaLaunch {
 
  private:
   AttentionParams device_params() const;
+  void expect_counters_at_zero() const;
   void expect_the_same_of_other_ways();
 
   const AttentionParams& host_;
