@@ -78,6 +78,9 @@ struct RotaryParams {
   int64_t num_pages = 0;
   int32_t page_size = 0;
   const int64_t* slots = nullptr;  // [tokens] page * page_size + offset in the page; distinct
+  // On CUDA only: positions, slots, cos and sin were written by work that had ended before any kernel began
+  // that can still run when this launch starts. They are then read while the kernels before it end.
+  bool settled_places = false;
 };
 void rotate_and_store(const RotaryParams& params, int num_threads);
 

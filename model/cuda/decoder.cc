@@ -451,7 +451,8 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
                                   .value_norms = value_norms(layer),
                                   .num_pages = cache_shape_.num_pages,
                                   .page_size = cache_shape_.page_size,
-                                  .slots = arrays.slots},
+                                  .slots = arrays.slots,
+                                  .settled_places = plan.decode},
                                  device_, stream);
   if (splits && !plan.decode && plan.modes[layer] != AttentionMode::kSampled)
     restore_keys(layer, plan, arrays, stream);

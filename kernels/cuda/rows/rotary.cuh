@@ -67,10 +67,10 @@ __device__ __forceinline__ void store_planes(const RotaryParams& p, bool is_quer
 // blockIdx.x is the token. With kSplitDim, the heads' dimension, keys go to planes; 0: to pages.
 template <class T, int N, int kSplitDim>
 __global__ void __launch_bounds__(kRotaryThreads) rotate_and_store(RotaryParams p, int32_t lanes) {
-  begin_overlapped();
+  let_dependents_start();
+  if (!p.settled_places) wait_for_predecessor();
   const int64_t token = blockIdx.x;
   const int64_t slot = p.slots[token];
-  if (slot < 0) return;  // padding
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % lanes;
   const int32_t head = static_cast<int32_t>(blockIdx.y * kRotaryThreads + threadIdx.x) / lanes;
   const int32_t half = p.head_dim / 2;
@@ -80,6 +80,14 @@ __global__ void __launch_bounds__(kRotaryThreads) rotate_and_store(RotaryParams 
   const bool exists = head < first_value + p.num_kv_heads;
   const int32_t position = p.positions[token];
   const bool in_range = position >= 0 && position < p.table_rows && slot < p.num_pages * int64_t{p.page_size};
+  if (p.settled_places) {
+    if (in_range && !is_value && lane * N < half) {
+      prefetch(p.cos + int64_t{position} * half + lane * N);
+      prefetch(p.sin + int64_t{position} * half + lane * N);
+    }
+    wait_for_predecessor();
+  }
+  if (slot < 0) return;  // padding
 
   T* const from = static_cast<T*>(p.qkv) + token * p.qkv_stride + int64_t{head} * p.head_dim;
   const T* const bias =
