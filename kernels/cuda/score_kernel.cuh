@@ -118,9 +118,9 @@ class PieceScorer {
   }
 
   // Processes pieces: first two of the warp's own, then whichever is next. A piece is looked up while the one
-  // before it is processed, and its number, a ticket, is asked for a piece earlier and not touched before
-  // that: all warps ask for their first at once, behind all the keys that they have just asked for, and have
-  // it microseconds later. An empty piece comes before the first, so that this code exists only once.
+  // before it is processed. Its ticket is taken a piece earlier and not touched until then: all warps take
+  // their first one at once, and wait microseconds for it. An empty piece comes before the first, so that
+  // this code exists only once.
   __device__ __forceinline__ void run(int32_t worker, int32_t workers) {
     Piece piece;
     FinishedTiles finished;

@@ -104,7 +104,8 @@ class ShortDecoder {
 
   // First two of the warp's own rows, then whichever is next. The next row is looked up while the one before
   // it is worked on, and its first keys are copied while the samples of that one are drawn. Its number is
-  // asked for a row earlier and not touched before that, because warps that ask at once wait long.
+  // taken a row earlier and not touched until then: all warps take their first one at once, and wait
+  // microseconds for it.
   __device__ __forceinline__ void run(int32_t worker, int32_t workers) {
     ShortRow row = load_row(worker);
     int32_t number = worker - workers;  // of lane 0; 0 is the first that anyone takes

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kRotaryThreads) rotate_and_store(RotaryParams 
   const bool exists = head < first_value + p.num_kv_heads;
   const int32_t position = p.positions[token];
   const bool in_range = position >= 0 && position < p.table_rows && slot < p.num_pages * int64_t{p.page_size};
-  if (p.settled_places) {
+  if (p.settled_places) {  // the tables are not in L2, which a layer's weights have passed through
     if (in_range && !is_value && lane * N < half) {
       prefetch(p.cos + int64_t{position} * half + lane * N);
       prefetch(p.sin + int64_t{position} * half + lane * N);
