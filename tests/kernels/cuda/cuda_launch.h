@@ -94,7 +94,6 @@ class CudaLaunch {
 
  private:
   AttentionParams device_params() const;
-  void expect_counters_at_zero() const;
   void expect_the_same_of_other_ways();
 
   const AttentionParams& host_;

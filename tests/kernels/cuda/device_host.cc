@@ -12,6 +12,7 @@
 #include "kernels/cuda/stage_order.h"
 #include "kernels/reference.h"
 #include "tight_bounds.h"
+#include "workspace_counters.h"
 
 namespace allot::kernels::testing {
 namespace {
@@ -139,10 +140,7 @@ std::vector<double> run_on_device(Launch& launch, KernelsOf kernels) {
     }
     if (plan.exact_decode.warps > 0) run_emulated_exact_decode(emulated);
   }
-  const auto* const counters = reinterpret_cast<const int32_t*>(workspace + cuda::kNextPieceOffset);
-  const int64_t count = (cuda::kHeaderBytes - cuda::kNextPieceOffset) / int64_t{sizeof(int32_t)};
-  EXPECT_EQ(std::find_if(counters, counters + count, [](int32_t x) { return x != 0; }) - counters, count)
-      << "a counter of the workspace that the launch has left behind";
+  expect_counters_at_zero({workspace, static_cast<size_t>(plan.workspace_bytes)});
   std::vector<double> result;
   for (int64_t i = 0; i < out.count(); ++i) result.push_back(out.get(i));
   return result;
