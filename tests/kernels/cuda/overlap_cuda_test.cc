@@ -251,5 +251,59 @@ TEST_F(CudaTest, AttentionOverSettledKeysWaitsForItsQueriesAndTheLastPositions) 
   require(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }
 
+// The same norm writes the projection that a rotation at settled places reads.
+TEST_F(CudaTest, RotationAtSettledPlacesWaitsForASlowKernelThatWritesItsProjection) {
+  cudaStream_t stream = nullptr;
+  require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+  const Upload row(random_elements(kType, kWidth, 1), stream), ones(Elements(kType, kWidth, 1), stream);
+  Upload normed(Elements(kType, kWidth, NAN), stream);
+  constexpr int64_t kTokens = 3, kStride = (kHeads + 2 * kKvHeads) * kHeadDim,
+                    kFirst = kWidth - kTokens * kStride;
+  const std::vector<float> cos(kTokens * kHeadDim / 2, 0.6f), sin(kTokens * kHeadDim / 2, 0.8f);
+  const Upload cosines(cos, stream), sines(sin, stream);
+  const Upload positions(std::vector<int32_t>{2, 0, 1}, stream),
+      slots(std::vector<int64_t>{5, 20, 1}, stream);
+  constexpr int64_t kCache = int64_t{2} * kKvHeads * kPageSize * kHeadDim;
+  Upload keys(Elements(kType, kCache, NAN), stream), values(Elements(kType, kCache, NAN), stream);
+  const RmsNormParams norm{.rows = 1,
+                           .width = kWidth,
+                           .dtype = kType,
+                           .epsilon = 1e-6f,
+                           .input = row.as<const void>(),
+                           .weight = ones.as<const void>(),
+                           .out = normed.as<void>()};
+  const RotaryParams rotary{.tokens = kTokens,
+                            .num_q_heads = kHeads,
+                            .num_kv_heads = kKvHeads,
+                            .head_dim = kHeadDim,
+                            .dtype = kType,
+                            .qkv = normed.as<char>() + kFirst * size_of(kType),
+                            .qkv_stride = kStride,
+                            .cos = cosines.as<const float>(),
+                            .sin = sines.as<const float>(),
+                            .table_rows = kTokens,
+                            .positions = positions.as<const int32_t>(),
+                            .key_pages = keys.as<void>(),
+                            .value_pages = values.as<void>(),
+                            .num_pages = 2,
+                            .page_size = kPageSize,
+                            .slots = slots.as<const int64_t>(),
+                            .settled_places = true};
+  // All bytes that the two kernels write, with a wait between them or without.
+  const auto run = [&](bool waits) {
+    for (Upload* written : {&normed, &keys, &values}) written->array().fill(0xFF, stream);
+    rms_norm_cuda(norm, gpu_limits(), stream);
+    if (waits) require(cudaStreamSynchronize(stream), "the norm");
+    rotate_and_store_cuda(rotary, gpu_limits(), stream);
+    std::vector<std::vector<unsigned char>> bytes;
+    for (Upload* written : {&normed, &keys, &values}) bytes.push_back(written->array().download(stream));
+    return bytes;
+  };
+  const auto expected = run(true);
+  ASSERT_FALSE(std::isnan(Elements(kType, expected[1]).get(5 * kHeadDim)));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(run(false) == expected) << "run " << i;
+  require(cudaStreamDestroy(stream), "the stream's end");
+}
+
 }  // namespace
 }  // namespace allot::kernels
