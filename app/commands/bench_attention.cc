@@ -25,7 +25,7 @@ int run_bench_attention(std::span<const std::string> arguments) {
   std::string keys = "16-bit";
   std::string layout = "both";
   std::string dtype = "bfloat16";
-  std::string flush = "update";
+  std::string flush{name(Flush::kUpdate)};
   bool no_peers = false;
   bool json = false;
   AttentionWorkload workload;
@@ -50,7 +50,7 @@ int run_bench_attention(std::span<const std::string> arguments) {
   set.flag("no-peers", &no_peers, "leave PyTorch's kernels out");
   set.integer("warmups", &workload.warmups, 0, 10'000, "N", "runs before the timed ones");
   set.integer("runs", &workload.runs, 1, 100'000, "N", "timed runs");
-  set.choice("flush", &flush, {"update", "read"},
+  set.choice("flush", &flush, {std::string(name(Flush::kUpdate)), std::string(name(Flush::kRead))},
              "what empties the caches before each run: an update leaves them full of what is still to be "
              "written, a read does not");
   set.flag("json", &json, "print one JSON object a row");
@@ -67,7 +67,7 @@ int run_bench_attention(std::span<const std::string> arguments) {
   workload.with_peers = !no_peers;
   workload.paged = layout != "contiguous";
   workload.contiguous = layout != "paged";
-  workload.flush = flush == "read" ? Flush::kRead : Flush::kUpdate;
+  workload.flush = flush == name(Flush::kRead) ? Flush::kRead : Flush::kUpdate;
   workload.dtype = kernels::parse_dtype(dtype);
 
   Machine machine;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "base/round_up.h"
 #include "kernels/cuda/device.cuh"
 
 namespace allot::kernels::cuda {
@@ -57,7 +58,7 @@ class WarpRing {
  public:
   // From a stage to the next: copies to places that lie in a line of 128 bytes as their source does are
   // faster.
-  static constexpr int kSlotBytes = (kStageBytes + 127) / 128 * 128;
+  static constexpr int kSlotBytes = static_cast<int>(round_up(kStageBytes, 128));
   static constexpr int kBytes = kSlotBytes * kStages;
   static constexpr int kBarrierBytes = 8 * kStages;
 

@@ -11,12 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "captured_graph.h"
 #include "kernels/rows_cuda.h"
 #include "rows_cuda.h"
 
 namespace allot::kernels {
 namespace {
 
+using testing::CapturedGraph;
 using testing::Elements;
 using testing::gpu_limits;
 using testing::GuardedArray;
@@ -222,19 +224,12 @@ TEST_F(GatedProductCuda, InAGraphItWaitsForTheKernelsBefore) {
   queue([&] { require(cudaStreamSynchronize(stream_), "a kernel"); });
   const std::vector<unsigned char> expected = hidden.download(stream_);
   ASSERT_TRUE(std::isfinite(Elements(DType::kBFloat16, expected).get(0)));
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  require(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "begin the capture");
-  queue([] {});
-  require(cudaStreamEndCapture(stream_, &graph), "end the capture");
-  require(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+  CapturedGraph graph(stream_, [&] { queue([] {}); });
   for (int launch = 0; launch < 5; ++launch) {
     begin();
-    require(cudaGraphLaunch(executable, stream_), "launch");
+    graph.launch();
     ASSERT_EQ(hidden.download(stream_), expected) << "launch " << launch;
   }
-  require(cudaGraphExecDestroy(executable), "destroy");
-  require(cudaGraphDestroy(graph), "destroy");
 }
 
 }  // namespace

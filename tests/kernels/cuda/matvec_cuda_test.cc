@@ -12,12 +12,14 @@
 #include <string>
 #include <vector>
 
+#include "captured_graph.h"
 #include "cuda_launch.h"
 #include "kernels/rows_cuda.h"
 
 namespace allot::kernels {
 namespace {
 
+using testing::CapturedGraph;
 using testing::CudaTest;
 using testing::Elements;
 using testing::gpu_limits;
@@ -121,19 +123,12 @@ class MatvecCuda : public CudaTest {
   // Calls queue() in a graph that is replayed `launches` times, with before() ahead of each.
   template <class Queue, class Before, class After>
   void replay(int launches, const Queue& queue, const Before& before, const After& after) {
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    require(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "begin the capture");
-    queue();
-    require(cudaStreamEndCapture(stream_, &graph), "end the capture");
-    require(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+    CapturedGraph graph(stream_, queue);
     for (int launch = 0; launch < launches; ++launch) {
       before();
-      require(cudaGraphLaunch(executable, stream_), "launch");
+      graph.launch();
       after(launch);
     }
-    require(cudaGraphExecDestroy(executable), "destroy");
-    require(cudaGraphDestroy(graph), "destroy");
   }
 
   cudaStream_t stream_ = nullptr;

@@ -2,6 +2,7 @@
 // which run it is, and whether a CUDA graph replays it. Bytes are compared.
 #include <algorithm>
 
+#include "captured_graph.h"
 #include "cuda_launch.h"
 #include "oracle.h"
 #include "tests/kernels/methods.h"
@@ -9,6 +10,7 @@
 namespace allot::kernels {
 namespace {
 
+using testing::CapturedGraph;
 using testing::CudaLaunch;
 using testing::CudaTest;
 using testing::Launch;
@@ -182,13 +184,7 @@ TEST_P(CudaProperties, AGraphReplaysWithTheLengthsBudgetsAndDrawsOfTheMoment) {
   CudaLaunch captured(launch, bounds);
   captured.run();  // allocates the workspace, loads the kernels
 
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  testing::require(cudaStreamBeginCapture(captured.stream(), cudaStreamCaptureModeThreadLocal),
-                   "begin capture");
-  captured.queue();
-  testing::require(cudaStreamEndCapture(captured.stream(), &graph), "end capture");
-  testing::require(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+  CapturedGraph graph(captured.stream(), [&] { captured.queue(); });
   for (int step = 0; step < 4; ++step) {
     lengths = {1 + step, 64 + step, 300 - 99 * step, 697 + step};
     launch.budgets = {8 + step, step == 1 ? kDenseBudget : 30, step == 2 ? 0 : 3, 64 - step};
@@ -198,7 +194,7 @@ TEST_P(CudaProperties, AGraphReplaysWithTheLengthsBudgetsAndDrawsOfTheMoment) {
                        pages.begin() + launch.params.max_pages);
     }
     captured.upload();
-    testing::require(cudaGraphLaunch(executable, captured.stream()), "graph launch");
+    graph.launch();
     captured.check();
     captured.output();
 
@@ -206,8 +202,6 @@ TEST_P(CudaProperties, AGraphReplaysWithTheLengthsBudgetsAndDrawsOfTheMoment) {
     fresh.run();
     EXPECT_TRUE(captured.output_bytes() == fresh.output_bytes()) << "step " << step;
   }
-  testing::require(cudaGraphExecDestroy(executable), "destroy");
-  testing::require(cudaGraphDestroy(graph), "destroy");
 }
 
 // A workspace serves one launch after the other, of other estimators too.

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "captured_graph.h"
 #include "rows_cuda.h"
 
 namespace allot::kernels {
 namespace {
 
+using testing::CapturedGraph;
 using testing::Elements;
 using testing::gpu_limits;
 using testing::GuardedArray;
@@ -474,19 +476,12 @@ TEST_F(RowsCuda, AChainInAGraphGivesWhatSeparateCallsGive) {
   run([&] { require(cudaStreamSynchronize(stream_), "a kernel"); });
   const std::vector<unsigned char> expected = b.download(stream_);
 
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  require(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "begin the capture");
-  run([] {});
-  require(cudaStreamEndCapture(stream_, &graph), "end the capture");
-  require(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+  CapturedGraph graph(stream_, [&] { run([] {}); });
   for (int launch = 0; launch < 5; ++launch) {
     b.fill(0, stream_);
-    require(cudaGraphLaunch(executable, stream_), "launch");
+    graph.launch();
     ASSERT_EQ(b.download(stream_), expected) << "launch " << launch;
   }
-  require(cudaGraphExecDestroy(executable), "destroy");
-  require(cudaGraphDestroy(graph), "destroy");
 }
 
 }  // namespace
