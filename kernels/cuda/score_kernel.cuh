@@ -9,10 +9,12 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/round_up.h"
 #include "kernels/cuda/announcer.cuh"
 #include "kernels/cuda/args.h"
 #include "kernels/cuda/batch_index.cuh"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/item_numbers.cuh"
 #include "kernels/cuda/kernel_table.h"
 #include "kernels/cuda/products.cuh"
 #include "kernels/cuda/sequences.cuh"
@@ -31,7 +33,7 @@ struct ScoreShape {
   static constexpr int kStep = kUse == ScoreUse::kPrefill ? 1 : Products::kDecodeStep;
   static_assert(kStep <= 2);
   // From a stage of a step to the next.
-  static constexpr int kPitch = (Products::kStageBytes + 127) / 128 * 128;
+  static constexpr int kPitch = static_cast<int>(round_up(Products::kStageBytes, 128));
   static constexpr int kStepBytes = (kStep - 1) * kPitch + Products::kStageBytes;
   static constexpr int kSteps = std::bit_floor(unsigned{Products::kRingBytes} / kStepBytes);
   static_assert(kSteps >= 2);
@@ -117,26 +119,22 @@ class PieceScorer {
     for (int j = 0; j < kStep; ++j) rows_[j] = static_cast<uint32_t>(first_pages.of_stages[j]);
   }
 
-  // Processes pieces: first two of the warp's own, then whichever is next. A piece is looked up while the one
-  // before it is processed. Its ticket is taken a piece earlier and not touched until then: all warps take
-  // their first one at once, and wait microseconds for it. An empty piece comes before the first, so that
+  // A piece is looked up while the one before it is processed. An empty piece comes before the first, so that
   // this code exists only once.
   __device__ __forceinline__ void run(int32_t worker, int32_t workers) {
     Piece piece;
     FinishedTiles finished;
-    int32_t ticket = worker - 2 * workers;  // of lane 0; 0 is the first that anyone takes
+    ItemNumbers numbers(args_.next_piece, items_, worker, workers);
 #pragma unroll 1
     do {
-      const Piece next = load_piece(2 * workers + __shfl_sync(kFullWarp, ticket, 0));
+      const Piece next = load_piece(numbers.number());
       if (kDecode && !begun_) begin(next);
       fill();
-      if (piece.exists) load_queries(piece);
-      if (!piece.exists) {
-        ticket += workers;
-      } else if (items_ <= 2 * workers) {
-        ticket = items_;  // nothing is left to hand out
-      } else if (lane_ == 0) {
-        ticket = atomicAdd(args_.next_piece, 1);
+      if (piece.exists) {
+        load_queries(piece);
+        numbers.take_next();
+      } else {
+        numbers.take_own();
       }
       const bool bad_page = __any_sync(kFullWarp, piece.bad_page);
 #pragma unroll 1

@@ -14,6 +14,7 @@
 #include "kernels/cuda/batch_index.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/heads_gather.cuh"
+#include "kernels/cuda/item_numbers.cuh"
 #include "kernels/cuda/length_order.cuh"
 #include "kernels/cuda/products.cuh"
 #include "kernels/cuda/row_group.cuh"
@@ -102,23 +103,18 @@ class ShortDecoder {
         rows_(static_cast<int32_t>(args.p.batch) * args.num_kv_heads.value()),
         products_(lane_) {}
 
-  // First two of the warp's own rows, then whichever is next. The next row is looked up while the one before
-  // it is worked on, and its first keys are copied while the samples of that one are drawn. Its number is
-  // taken a row earlier and not touched until then: all warps take their first one at once, and wait
-  // microseconds for it.
+  // The next row is looked up while the one before it is worked on, and its first keys are copied while the
+  // samples of that one are drawn.
   __device__ __forceinline__ void run(int32_t worker, int32_t workers) {
-    ShortRow row = load_row(worker);
-    int32_t number = worker - workers;  // of lane 0; 0 is the first that anyone takes
+    ItemNumbers numbers(args_.next_piece, rows_, worker, workers);
+    ShortRow row = load_row(numbers.number());
+    numbers.take_own();
     row.bad_page = look_up(piece(row, 0));
     fill();
 #pragma unroll 1
     while (row.exists) {
-      ShortRow next = load_row(2 * workers + __shfl_sync(kFullWarp, number, 0));
-      if (rows_ <= 2 * workers) {
-        number = rows_;  // nothing is left to hand out
-      } else if (lane_ == 0) {
-        number = take_number(args_.next_piece, rows_);  // once for every row
-      }
+      ShortRow next = load_row(numbers.number());
+      numbers.take_next();
       if (row.tiles > 0) load_queries(row);
 #pragma unroll 1
       for (int32_t first = 0;; first += kMaxPieceTiles) {

@@ -67,7 +67,6 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim, kCorrected>::kThreads, 
   // As in value_kernel.
   const bool announced = row.sequence < args.announced;
   if (!announced || last_block) wait_for_predecessor();
-  if (last_block && thread == 0) *args.next_piece = 0;
 
   if (parts.rank >= parts.blocks) return;
   T* const out = static_cast<T*>(args.p.out) +

@@ -83,7 +83,6 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
   // As in value_kernel.
   const bool announced = row.sequence < args.announced;
   if (!announced || last_block) wait_for_predecessor();
-  if (last_block && threadIdx.x == 0) *args.next_piece = 0;
 
   if (!exists || part >= parts) return;
   T* const out = static_cast<T*>(args.p.out) + (int64_t{query} * args.p.num_q_heads + row.head) * kHeadDim;
