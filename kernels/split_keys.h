@@ -72,12 +72,16 @@ inline constexpr int32_t kSplitMost = 127 * 256;
 
 struct SplitUnits {
   float unit;     // of the high plane; NaN where an element is not finite
-  float inverse;  // elements times this are fixed-point numbers
+  float inverse;  // elements times this are fixed-point numbers; finite
 };
-// Of a vector whose largest magnitude is `largest`. A vector of zeros has unit 1.
+// Of a vector whose largest magnitude is `largest`. A vector of zeros has unit 1. Where there is no unit, and
+// where elements are so small that one over it is too large, all fixed-point numbers are 0.
 ALLOT_HOST_DEVICE inline SplitUnits split_units(float largest) {
+  constexpr float kLargest = 3.0e38f;
   if (largest == 0) return {1, 0};
-  return {largest <= 3.0e38f ? largest / 127.0f : NAN, static_cast<float>(kSplitMost) / largest};
+  if (!(largest <= kLargest)) return {NAN, 0};
+  const float inverse = static_cast<float>(kSplitMost) / largest;
+  return {largest / 127.0f, inverse <= kLargest ? inverse : 0};
 }
 
 struct SplitElement {
@@ -86,10 +90,7 @@ struct SplitElement {
 };
 // A rotated element; 0 where the vector has no unit.
 ALLOT_HOST_DEVICE inline SplitElement split_element(float x, const SplitUnits& units) {
-  const float scaled = x * units.inverse;
-  // Not so for NaN.
-  const int32_t fixed =
-      scaled >= -kSplitMost - 1.0f && scaled <= kSplitMost + 1.0f ? static_cast<int32_t>(rintf(scaled)) : 0;
+  const int32_t fixed = units.unit != units.unit ? 0 : static_cast<int32_t>(rintf(x * units.inverse));
   const int32_t high = (fixed + 128) >> 8;
   return {static_cast<int8_t>(high), static_cast<int8_t>(fixed - 256 * high)};
 }

@@ -50,34 +50,43 @@ __device__ __forceinline__ void rotate_stretch(float (&x)[8], int first, int lan
   }
 #pragma unroll
   for (int stride = 1; stride < kLanes; stride *= 2) {
+    const float sign = (lane & stride) == 0 ? 1.0f : -1.0f;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const float other = __shfl_xor_sync(these, x[i], stride);
-      x[i] = (lane & stride) == 0 ? x[i] + other : other - x[i];
-    }
+    for (int i = 0; i < 8; ++i) x[i] = fmaf(sign, x[i], __shfl_xor_sync(these, x[i], stride));
   }
 }
 
-// The units of a vector whose kLanes lanes have found these largest magnitudes.
+// The larger of `largest` and a magnitude, by their bits, among which those of NaN are the largest.
+__device__ __forceinline__ uint32_t larger_bits(uint32_t largest, float x) {
+  return max(largest, __float_as_uint(x) & 0x7FFFFFFFu);
+}
+
+// The units of a vector in the largest of whose magnitudes kLanes lanes have found these bits.
 template <int kLanes>
-__device__ __forceinline__ SplitUnits units_of_lanes(float largest, uint32_t these) {
+__device__ __forceinline__ SplitUnits units_of_lanes(uint32_t largest, uint32_t these) {
 #pragma unroll
   for (int stride = 1; stride < kLanes; stride *= 2)
-    largest = larger_magnitude(largest, __shfl_xor_sync(these, largest, stride));
-  return split_units(largest);
+    largest = max(largest, __shfl_xor_sync(these, largest, stride));
+  return split_units(__uint_as_float(largest));
 }
 
+// split_element() of eight elements.
 __device__ __forceinline__ void store_planes(const float (&x)[8], const SplitUnits& units, uint2& high,
                                              uint2& low) {
-  uint32_t high_words[2] = {}, low_words[2] = {};
+  // What is added to this is rounded as by rintf() and lies in the lowest bits of the sum: the lowest byte is
+  // that of the low plane, and with 128 more the next one that of the high plane.
+  constexpr float kRounder = 0x1.8p23f;
+  uint32_t fixed[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const SplitElement element = split_element(x[i], units);
-    high_words[i / 4] |= uint32_t{static_cast<uint8_t>(element.high)} << (i % 4 * 8);
-    low_words[i / 4] |= uint32_t{static_cast<uint8_t>(element.low)} << (i % 4 * 8);
-  }
-  high = {high_words[0], high_words[1]};
-  low = {low_words[0], low_words[1]};
+  for (int i = 0; i < 8; ++i) fixed[i] = __float_as_uint(__fadd_rn(__fmul_rn(x[i], units.inverse), kRounder));
+  // Four bytes, of each number the one that the lower half of `which` says of a first, the upper of a second.
+  const auto bytes = [&](int first, uint32_t which, uint32_t more) {
+    const uint32_t lower = __byte_perm(fixed[first] + more, fixed[first + 1] + more, which);
+    const uint32_t upper = __byte_perm(fixed[first + 2] + more, fixed[first + 3] + more, which);
+    return units.unit != units.unit ? 0 : __byte_perm(lower, upper, 0x5410);
+  };
+  high = {bytes(0, 0x51, 128), bytes(4, 0x51, 128)};
+  low = {bytes(0, 0x40, 0), bytes(4, 0x40, 0)};
 }
 
 // The planes of eight elements, and the unit of their vector.
@@ -94,9 +103,9 @@ __device__ __forceinline__ SplitEight split_eight(float (&x)[8], int lane) {
   static_assert(can_split(kHeadDim) && kHeadDim <= 128);
   constexpr int kLanes = kHeadDim / 8;
   rotate_stretch<kLanes>(x, 8 * lane, lane, kFullWarp);
-  float largest = 0;
+  uint32_t largest = 0;
 #pragma unroll
-  for (int i = 0; i < 8; ++i) largest = larger_magnitude(largest, x[i]);
+  for (int i = 0; i < 8; ++i) largest = larger_bits(largest, x[i]);
   const SplitUnits units = units_of_lanes<kLanes>(largest, kFullWarp);
   SplitEight eight;
   store_planes(x, units, eight.high, eight.low);
@@ -120,13 +129,13 @@ __device__ __forceinline__ SplitHalves split_halves(float (&lower)[8], float (&u
   const uint32_t these = (kFullWarp >> (32 - kLanes)) << (threadIdx.x % 32 / kLanes * kLanes);
   rotate_stretch<kLanes>(lower, 8 * lane, lane, these);
   rotate_stretch<kLanes>(upper, kHeadDim / 2 + 8 * lane, lane, these);
-  float largest = 0;
+  uint32_t largest = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float a = lower[i], b = upper[i];
     lower[i] = a + b;
     upper[i] = a - b;
-    largest = larger_magnitude(larger_magnitude(largest, lower[i]), upper[i]);
+    largest = larger_bits(larger_bits(largest, lower[i]), upper[i]);
   }
   const SplitUnits units = units_of_lanes<kLanes>(largest, these);
   SplitHalves halves;

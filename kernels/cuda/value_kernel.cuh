@@ -135,17 +135,15 @@ class CorrectedGather {
         entry[u] = e < count ? entries[e] : Entry{0, 0};
         value[u] = {0, 0, 0, 0};
         key[u] = {0, 0};
-        unit[u] = 0;
         if (entry[u].weight != 0) {
-          const uint32_t row = entry[u].row;
-          key[u] = *reinterpret_cast<const uint2*>(split_.low + int64_t{row} * kHeadDim + element_);
-          unit[u] = *reinterpret_cast<const float*>(
-              static_cast<const char*>(split_.high) +
-              int64_t{row / kSplitBlockKeys} * split_block_bytes(kHeadDim) +
-              split_unit_offset(kHeadDim, static_cast<int32_t>(row % kSplitBlockKeys)));
-          value[u] = load_streamed_vector(static_cast<const T*>(values) + int64_t{row} * kHeadDim + element_);
+          const int64_t first_element = int64_t{entry[u].row} * kHeadDim + element_;
+          key[u] = *reinterpret_cast<const uint2*>(split_.low + first_element);
+          value[u] = load_streamed_vector(static_cast<const T*>(values) + first_element);
         }
       }
+      // The score kernel has brought them to L2: behind what comes from memory.
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) unit[u] = entry[u].weight != 0 ? unit_of(entry[u].row) : 0;
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         int32_t by_high = add_products_of_bytes(high_.x, key[u].x, 0),
@@ -180,6 +178,12 @@ class CorrectedGather {
   }
 
  private:
+  __device__ __forceinline__ float unit_of(uint32_t row) const {
+    return *reinterpret_cast<const float*>(
+        static_cast<const char*>(split_.high) + int64_t{row / kSplitBlockKeys} * split_block_bytes(kHeadDim) +
+        split_unit_offset(kHeadDim, static_cast<int32_t>(row % kSplitBlockKeys)));
+  }
+
   const SplitKeys& split_;
   int stream_;
   int element_;
@@ -295,7 +299,6 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
   // The last block always waits, because the end of this kernel must mean that the score kernel
   // has ended, too.
   if (!announced || last_block) wait_for_predecessor();
-  if (last_block && threadIdx.x == 0) *args.next_piece = 0;
 
   if (row.head >= args.p.num_q_heads || part >= parts) return;
   T* const out = static_cast<T*>(args.p.out) + (int64_t{query} * args.p.num_q_heads + row.head) * kHeadDim;

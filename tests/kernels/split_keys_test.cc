@@ -97,15 +97,22 @@ TEST(SplitKeys, SpreadAnOutlierOverAllElements) {
   for (size_t i = 0; i < key.size(); ++i) EXPECT_EQ(std::abs(planes.high[i]), 127) << i;
 }
 
-TEST(SplitKeys, OfZerosAreZerosAndOfNoNumbersHaveNoUnit) {
+TEST(SplitKeys, OfZerosAndOfAlmostZerosAreZerosAndOfNoNumbersHaveNoUnit) {
   const Planes zeros = split_key(std::vector<float>(64, 0.0f));
   EXPECT_EQ(zeros.unit, 1);
   EXPECT_THAT(zeros.high, ::testing::Each(0));
   EXPECT_THAT(zeros.low, ::testing::Each(0));
+  const Planes small = split_key(std::vector<float>(64, 0x1p-130f));
+  EXPECT_GT(small.unit, 0);
+  EXPECT_THAT(small.high, ::testing::Each(0));
+  EXPECT_THAT(small.low, ::testing::Each(0));
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     std::vector<float> key = random_vector(64, 2);
     key[63] = bad;
-    EXPECT_TRUE(std::isnan(split_key(key).unit)) << bad;
+    const Planes planes = split_key(key);
+    EXPECT_TRUE(std::isnan(planes.unit)) << bad;
+    EXPECT_THAT(planes.high, ::testing::Each(0)) << bad;
+    EXPECT_THAT(planes.low, ::testing::Each(0)) << bad;
   }
 }
 

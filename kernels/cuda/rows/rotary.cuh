@@ -80,14 +80,16 @@ __global__ void __launch_bounds__(kRotaryThreads) rotate_and_store(RotaryParams 
   const bool exists = head < first_value + p.num_kv_heads;
   const int32_t position = p.positions[token];
   const bool in_range = position >= 0 && position < p.table_rows && slot < p.num_pages * int64_t{p.page_size};
-  if (p.settled_places) {  // the tables are not in L2, which a layer's weights have passed through
-    if (in_range && !is_value && lane * N < half) {
-      prefetch(p.cos + int64_t{position} * half + lane * N);
-      prefetch(p.sin + int64_t{position} * half + lane * N);
-    }
-    wait_for_predecessor();
+  const float* const cosines = p.cos + int64_t{position} * half;
+  const float* const sines = p.sin + int64_t{position} * half;
+  const bool rotates = in_range && !is_value;
+  float c[N], s[N];  // of the lane's first elements; most heads have no others
+  if (rotates && lane * N < half) {
+    load_floats<N>(cosines + lane * N, c);
+    load_floats<N>(sines + lane * N, s);
   }
-  if (slot < 0) return;  // padding
+  wait_for_predecessor();  // again costs nothing
+  if (slot < 0) return;    // padding
 
   T* const from = static_cast<T*>(p.qkv) + token * p.qkv_stride + int64_t{head} * p.head_dim;
   const T* const bias =
@@ -149,10 +151,11 @@ __global__ void __launch_bounds__(kRotaryThreads) rotate_and_store(RotaryParams 
     if (!in_range) {
 #pragma unroll
       for (int j = 0; j < N; ++j) low[j] = high[j] = __uint_as_float(0x7FC00000);
-    } else if (!is_value) {
-      float c[N], s[N];
-      load_floats<N>(p.cos + int64_t{position} * half + i, c);
-      load_floats<N>(p.sin + int64_t{position} * half + i, s);
+    } else if (rotates) {
+      if (i >= lanes * N) {
+        load_floats<N>(cosines + i, c);
+        load_floats<N>(sines + i, s);
+      }
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         const float x = low[j], y = high[j];

@@ -322,6 +322,12 @@ inline uint32_t __viaddmin_u16x2(uint32_t a, uint32_t b, uint32_t c) {
   const uint32_t high = (a & 0xFFFF0000u) + (b & 0xFFFF0000u), low = (a + b) & 0xFFFFu;
   return std::min(high, c & 0xFFFF0000u) | std::min(low, c & 0xFFFFu);
 }
+inline float __fmul_rn(float a, float b) {
+  return a * b;
+}
+inline float __fadd_rn(float a, float b) {
+  return a + b;
+}
 inline float __log2f(float x) {
   return std::log2(x);
 }

@@ -12,13 +12,14 @@ using testing::GuardedArray;
 
 class CudaSplit : public testing::CudaTest {};
 
-// Vectors of all magnitudes, with outliers, zeros and some that are no numbers.
+// Vectors of all magnitudes, some so small that one over them is infinite, with outliers, zeros and some that
+// are no numbers.
 Elements vectors_of(DType dtype, int64_t count, int32_t head_dim) {
   std::mt19937 random(static_cast<uint32_t>(head_dim));
   std::normal_distribution<float> normal;
   Elements vectors(dtype, count * head_dim, 0);
   for (int64_t v = 0; v < count; ++v) {
-    const float scale = std::exp2(static_cast<float>(v % 21 - 10));
+    const float scale = v % 13 == 8 ? 0x1p-125f : std::exp2(static_cast<float>(v % 21 - 10));
     for (int32_t i = 0; i < head_dim && v % 7 != 3; ++i)
       vectors.set(v * head_dim + i, normal(random) * scale * (i == 9 ? 30.0f : 1.0f));
     if (v % 11 == 5) vectors.set(v * head_dim + v % head_dim, v % 2 == 0 ? NAN : INFINITY);

@@ -62,6 +62,8 @@ TEST_F(RowsCuda, RotationStoresThePlanesOfTheKeysThatItWouldStore) {
         const int64_t stride = (kQueryHeads + 2 * kKvHeads) * head_dim + 16;
         Elements qkv = random_elements(dtype, tokens * stride, 31, 3);
         qkv.set(2 + 4 * stride + kQueryHeads * head_dim, INFINITY);  // of a key
+        for (int64_t i = 2 * head_dim; i < 3 * head_dim; ++i)        // of a query: one over it is infinite
+          qkv.set(i, std::ldexp(qkv.get(i), -125));
         const int64_t cache = kSplitPageCount * kKvHeads * kSplitPageSize * head_dim;
         std::vector<float> cos, sin;
         for (int64_t i = 0; i < kSplitTableRows * head_dim / 2; ++i) {

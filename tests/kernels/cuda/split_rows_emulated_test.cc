@@ -69,7 +69,9 @@ void expect_planes_of_rotated_keys(DType dtype) {
   const std::vector<int32_t> positions = {3, 0, 7, 9, 10, 1, 8};
   const auto tokens = static_cast<int64_t>(slots.size());
   const int64_t stride = (kQueryHeads + 2 * kKvHeads) * kHeadDim;
-  const Elements qkv = random_elements(dtype, tokens * stride, 31);
+  Elements qkv = random_elements(dtype, tokens * stride, 31);
+  for (int64_t i = 2 * kHeadDim; i < 3 * kHeadDim; ++i)  // of a query: so small that one over it is infinite
+    qkv.set(i, std::ldexp(qkv.get(i), -125));
   Elements plain_qkv = qkv, split_qkv = qkv, norm = random_elements(dtype, kHeadDim, 33);
   const int64_t cache = kCachePages * kKvHeads * kCachePage * kHeadDim;
   Elements keys(dtype, cache, 77), plain_values(dtype, cache, 77), split_values(dtype, cache, 77);
