@@ -143,7 +143,8 @@ class CorrectedGather {
       }
       // The score kernel has brought them to L2: behind what comes from memory.
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) unit[u] = entry[u].weight != 0 ? unit_of(entry[u].row) : 0;
+      for (int u = 0; u < kUnroll; ++u)
+        unit[u] = entry[u].weight != 0 ? key_unit<kHeadDim>(split_, entry[u].row) : 0;
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         int32_t by_high = add_products_of_bytes(high_.x, key[u].x, 0),
@@ -178,12 +179,6 @@ class CorrectedGather {
   }
 
  private:
-  __device__ __forceinline__ float unit_of(uint32_t row) const {
-    return *reinterpret_cast<const float*>(
-        static_cast<const char*>(split_.high) + int64_t{row / kSplitBlockKeys} * split_block_bytes(kHeadDim) +
-        split_unit_offset(kHeadDim, static_cast<int32_t>(row % kSplitBlockKeys)));
-  }
-
   const SplitKeys& split_;
   int stream_;
   int element_;

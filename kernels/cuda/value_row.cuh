@@ -57,6 +57,14 @@ __device__ __forceinline__ uint32_t value_row_of(const Args& args, const ValueRo
   return pool_row(args, page_number(args, row.sequence, entry), row.kv_head, key, entry);
 }
 
+// The unit of the split key in a row of the pool.
+template <int kHeadDim>
+__device__ __forceinline__ float key_unit(const SplitKeys& split, uint32_t row) {
+  return *reinterpret_cast<const float*>(
+      static_cast<const char*>(split.high) + int64_t{row / kSplitBlockKeys} * split_block_bytes(kHeadDim) +
+      split_unit_offset(kHeadDim, static_cast<int32_t>(row % kSplitBlockKeys)));
+}
+
 // The pages of a score tile, asked for before its key is known: a score tile lies in at most four pages of 16
 // tokens or more.
 class TilePages {

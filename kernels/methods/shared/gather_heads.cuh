@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/value_row.cuh"
 #include "kernels/methods/shared/chosen_rows.cuh"
 
 namespace allot::kernels::cuda {
@@ -143,9 +144,7 @@ class CorrectedGatherHeads : public GatherHeads<T, kHeadDim, kHeads, kAhead> {
         for (int c = 0; c < kChunks; ++c)
           keys[half][c] =
               *reinterpret_cast<const uint4*>(split.low + int64_t{row} * kHeadDim + lane_ % 4 * 16 + c * 64);
-        units[half] = *reinterpret_cast<const float*>(
-            static_cast<const char*>(split.high) + row / kSplitBlockKeys * split_block_bytes(kHeadDim) +
-            split_unit_offset(kHeadDim, static_cast<int32_t>(row % kSplitBlockKeys)));
+        units[half] = key_unit<kHeadDim>(split, row);
       }
 #pragma unroll
       for (int r = 0; r < kHeads / 4; ++r) {
