@@ -4,6 +4,7 @@
 
 #include <iostream>
 #include <string>
+#include <string_view>
 
 #include "app/cli/command.h"
 #include "app/cli/options.h"
@@ -16,6 +17,15 @@
 #include "kernels/estimator.h"
 
 namespace allot::app {
+namespace {
+
+// Of the two that --flush offers.
+bench::attention::Flush parse_flush(std::string_view text) {
+  using enum bench::attention::Flush;
+  return text == name(kRead) ? kRead : kUpdate;
+}
+
+}  // namespace
 
 int run_bench_attention(std::span<const std::string> arguments) {
   using namespace bench::attention;
@@ -25,7 +35,6 @@ int run_bench_attention(std::span<const std::string> arguments) {
   std::string keys = "16-bit";
   std::string layout = "both";
   std::string dtype = "bfloat16";
-  std::string flush{name(Flush::kUpdate)};
   bool no_peers = false;
   bool json = false;
   AttentionWorkload workload;
@@ -50,7 +59,8 @@ int run_bench_attention(std::span<const std::string> arguments) {
   set.flag("no-peers", &no_peers, "leave PyTorch's kernels out");
   set.integer("warmups", &workload.warmups, 0, 10'000, "N", "runs before the timed ones");
   set.integer("runs", &workload.runs, 1, 100'000, "N", "timed runs");
-  set.choice("flush", &flush, {std::string(name(Flush::kUpdate)), std::string(name(Flush::kRead))},
+  set.choice("flush", &workload.flush, parse_flush,
+             {std::string(name(Flush::kUpdate)), std::string(name(Flush::kRead))},
              "what empties the caches before each run: an update leaves them full of what is still to be "
              "written, a read does not");
   set.flag("json", &json, "print one JSON object a row");
@@ -67,7 +77,6 @@ int run_bench_attention(std::span<const std::string> arguments) {
   workload.with_peers = !no_peers;
   workload.paged = layout != "contiguous";
   workload.contiguous = layout != "paged";
-  workload.flush = flush == name(Flush::kRead) ? Flush::kRead : Flush::kUpdate;
   workload.dtype = kernels::parse_dtype(dtype);
 
   Machine machine;
