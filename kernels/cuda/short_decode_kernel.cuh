@@ -221,7 +221,8 @@ class ShortDecoder {
             uint16_t* const weights = weights_of(column) + tile * kScoreTile;
 #pragma unroll
             for (int v = 0; v < Products::kVectors; ++v)
-              *reinterpret_cast<uint4*>(weights + products_.position(v)) = vectors[v];
+              *reinterpret_cast<uint4*>(weights + (products_.position(v) ^ 8 * swap_of_tile(tile, column))) =
+                  vectors[v];
             if (products_.leads()) stats_of(column)[tile] = stats;
           });
     }
@@ -266,6 +267,7 @@ class ShortDecoder {
     row.budget = of_heads.budget;
     row.stats = stats_of(of_group);
     row.weights = weights_of(of_group);
+    row.swapping_head = of_group;
     const SequenceDraws& draws = args_.p.draws[row.sequence];
     row.draws = {draws.key, draws.question, args_.p.layer,
                  static_cast<uint32_t>(args_.p.first_head + row.head), static_cast<uint32_t>(row.keys - 1)};
@@ -275,7 +277,8 @@ class ShortDecoder {
   // In one head; false, with nothing written, where the row's weights are not finite.
   __device__ __forceinline__ bool sample_head(const ShortRow& of_heads, int32_t of_group) {
     const ValueRow row = value_row(of_heads, of_group);
-    const typename Selection::Known known(args_, row, lane_);
+    using Known = typename Selection::Known;
+    const Known known(args_, row, Known::place(row.budget, lane_));
     Selection selection(args_, row, group_, selection_shared_, known);
     if (!isfinite(selection.total())) return false;
     selection.fill(Batch{entries_, 0, row.budget});
@@ -300,7 +303,7 @@ class ShortDecoder {
         if (own < end && lane_ % lanes < row.budget) {
           drawn_rows()[(first - begin) * lanes + lane_] = targets.value_row();
           if (targets.value_row() != kNoRow)
-            ask_for_row<4>(args_, targets.value_row(), kHeadDim * int32_t{sizeof(T)});
+            ask_for_row<4>(args_.p.value_pages, targets.value_row(), kHeadDim * int32_t{sizeof(T)});
         }
         __syncwarp();
       }
@@ -340,7 +343,7 @@ class ShortDecoder {
   Ring& ring_;
   RowGroup<1> group_;
   const int32_t most_tiles_;      // of a row
-  uint16_t* const weights_;       // [group, most_tiles, kScoreTile], in stage order
+  uint16_t* const weights_;       // [group, most_tiles, kScoreTile], in stage order, vectors swapped
   TileStats* const stats_;        // [group, stat_tiles(most_tiles)]
   Entry* const entries_;          // of a head, or drawn_rows()
   char* const selection_shared_;  // of a head

@@ -15,4 +15,11 @@ ALLOT_HOST_DEVICE constexpr int stage_position(int key) {
   return n / 4 * 32 + 8 * t + n % 4 * 2 + key % 2;
 }
 
+// In shared memory the eight vectors of a tile are swapped, each tile's otherwise, so that lanes that read
+// the same vector of different tiles do so from different banks, as lanes that write one do for two heads of
+// a group: number v lies where v ^ swap_of_tile() would.
+ALLOT_HOST_DEVICE constexpr int swap_of_tile(int tile, int head) {
+  return (tile ^ (head & 1) * 4) & 7;
+}
+
 }  // namespace allot::kernels::cuda

@@ -246,10 +246,10 @@ inline constexpr int kPartialSums = kHeadDim + (kCorrected ? kWeightSumRoom : 0)
 // kernel completes rows.
 //
 // Selection is an estimator's: kDense (it serves the sequences without samples), kDraws (it reads row.draws),
-// Known, which is made before the row's scores are there, for the first entry of the thread, shared_bytes()
-// of dynamic shared memory for a row, total() of the row's weights, and fill(), which writes the entries of a
-// batch, the same whenever it is called. kCorrected where keys are split and have a low
-// plane.
+// Known, which is made before the row's scores are there, for the entry of a part that Known::place() gives
+// the thread, shared_bytes() of dynamic shared memory for a row, total() of the row's weights, and fill(),
+// which writes the entries of a batch, the same whenever it is called. kCorrected where keys are split and
+// have a low plane.
 template <class Selection, class T, int kHeadDim, int kWarps, bool kCorrected>
 __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 : 2)
     value_kernel(const __grid_constant__ Args args) {
@@ -287,7 +287,11 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
                  static_cast<uint32_t>(row.keys - 1)};
   }
   const int32_t size = part_entries(count);
-  const typename Selection::Known known(args, row, part * size + group.thread());
+  using Known = typename Selection::Known;
+  // Over split keys, whose rows take all registers, searching together is slower (docs/internals/kernels.md).
+  constexpr bool kOneByOne = kCorrected;
+  const Known known(args, row,
+                    part * size + (kOneByOne ? group.thread() : Known::place(size, group.thread())));
   const bool last_block =
       blockIdx.x == gridDim.x - 1 && blockIdx.y == gridDim.y - 1 && blockIdx.z == gridDim.z - 1;
   const bool announced = row.sequence < args.announced;
@@ -327,7 +331,10 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
       uint32_t* const table = rows_of_group(args, row, q);
 #pragma unroll 1
       for (int32_t low = part * size; low < end; low += Shape::kBatch) {
-        const Batch batch{entries[slot], low, min(end, low + Shape::kBatch)};
+        const Batch batch{.entries = entries[slot],
+                          .low = low,
+                          .high = min(end, low + Shape::kBatch),
+                          .one_by_one = kOneByOne};
         selection.fill(batch);
         group.sync();
         count_new_rows(args, row, table, batch.high - low, read, group);
@@ -345,11 +352,16 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
   }();
   // A multiprocessor with one row has time for it. Rows of corrected weights have low planes, too, of which
   // that would be one more access for each entry of a thread, and slower.
-  const Args* const asking =
-      kWarps > 1 && !Selection::kDense && !kCorrected && args.few_rows ? &args : nullptr;
+  const void* const asked =
+      kWarps > 1 && !Selection::kDense && !kCorrected && args.few_rows ? args.p.value_pages : nullptr;
 #pragma unroll 1
   for (int32_t low = part * size; low < end; low += Shape::kBatch) {
-    const Batch batch{entries[slot], low, min(end, low + Shape::kBatch), asking};
+    const Batch batch{.entries = entries[slot],
+                      .low = low,
+                      .high = min(end, low + Shape::kBatch),
+                      .asked = asked,
+                      .row_bytes = kHeadDim * int32_t{sizeof(T)},
+                      .one_by_one = kOneByOne};
     selection.fill(batch);
     group.sync();
     gather.add(args.p.value_pages, entries[slot], batch.high - low);

@@ -57,7 +57,7 @@ class TargetsOfHeads {
     }
     __syncwarp();
     if (has_head && own < row.budget && isfinite(total))
-      value_row_ = drawn_entry(args, row, cdf, largest, target_of(args, row, own) * total).row;
+      value_row_ = drawn_entry<1>(args, row, cdf, largest, target_of(args, row, own) * total, 0).row;
   }
 
   // That the lane has drawn for its head; kNoRow where weights are not finite.

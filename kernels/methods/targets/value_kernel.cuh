@@ -21,21 +21,39 @@ __device__ __forceinline__ double target_of(const Args& args, const ValueRow& ro
 }
 
 // The sample of a row with a target in the CDF `cdf` of its score tiles, relative to the score `largest`.
+// Where kLanes neighbours search for it together, which all call this, one gets it; the others' row is
+// kNoRow.
+template <int kLanes>
 __device__ __forceinline__ Entry drawn_entry(const Args& args, const ValueRow& row, const double* cdf,
-                                             float largest, double target) {
+                                             float largest, double target, int lane) {
   const int32_t tile = find_tile(cdf, 0, row.tiles - 1, target);
-  const TileWeights weights(row, tile);
-  const TilePages pages(args, row, tile);
+  const TileWeights<kLanes> weights(row, tile, lane);
+  const TilePages<kLanes> pages(args, row, tile, lane);
   const double below = tile == 0 ? 0.0 : cdf[tile - 1];
   const float local = static_cast<float>(target - below) / tile_scale(row.stats[tile], largest);
-  const int32_t key = tile * kScoreTile + find_key(weights, local, [](float w) { return w; });
+  const int32_t key = tile * kScoreTile + find_key<kLanes>(weights, lane, local, [](float w) { return w; });
+  if constexpr (kLanes > 1) {
+    if (key == tile * kScoreTile + kNotHere) return {kNoRow, 0};
+  }
   return {pages.value_row(args, row, key), 1.0f / static_cast<float>(row.budget)};
 }
 
-// The target of a thread's first sample.
+// Lanes that search for a sample together where a row's group has as many for each of `count`.
+template <int kWarps>
+inline constexpr int kSearchLanes = kWarps == 1 ? 4 : 2;
+template <int kWarps>
+__device__ __forceinline__ bool search_together(int32_t count) {
+  return count <= 32 * kWarps / kSearchLanes<kWarps>;
+}
+
+// The target of the first sample of a thread.
+template <int kWarps>
 struct FirstTarget {
   int32_t sample;
   double target;
+  __device__ __forceinline__ static int place(int32_t count, int thread) {
+    return search_together<kWarps>(count) ? thread / kSearchLanes<kWarps> : thread;
+  }
   __device__ __forceinline__ FirstTarget(const Args& args, const ValueRow& row, int32_t s)
       : sample(s), target(target_of(args, row, s)) {}
 };
@@ -46,7 +64,7 @@ class TargetSelection {
   static constexpr bool kDense = false;  // serves the rows with a budget
   static constexpr bool kDraws = true;
   // Warps with a row each are many, and wait for each other's instructions rather than for their scores.
-  using Known = std::conditional_t<kWarps == 1, NothingKnown, FirstTarget>;
+  using Known = std::conditional_t<kWarps == 1, NothingKnown, FirstTarget<kWarps>>;
   // Dynamic shared bytes a row of `tiles` score tiles needs: the CDF.
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles) {
     return int64_t{tiles} * sizeof(double);
@@ -67,14 +85,25 @@ class TargetSelection {
   __device__ __forceinline__ double total() const { return masses_.total; }
 
   __device__ __forceinline__ void fill(const Batch& batch) {
+    if (!batch.one_by_one && search_together<kWarps>(batch.high - batch.low)) return fill_together(batch);
 #pragma unroll 1
     for (int32_t s = batch.low + group_.thread(); s < batch.high; s += group_.kThreads)
-      batch.put(s, drawn_entry(args_, row_, cdf_, masses_.largest, target(s) * masses_.total));
+      batch.put(s, drawn_entry<1>(args_, row_, cdf_, masses_.largest, target(s) * masses_.total, 0));
   }
 
  private:
+  __device__ __forceinline__ void fill_together(const Batch& batch) {
+    constexpr int kLanes = kSearchLanes<kWarps>;
+    // All lanes search, for the sake of shuffles, whether there is a sample for them or not.
+    const int32_t s = batch.low + group_.thread() / kLanes;
+    const bool wanted = s < batch.high;
+    const Entry entry =
+        drawn_entry<kLanes>(args_, row_, cdf_, masses_.largest,
+                            target(wanted ? s : batch.low) * masses_.total, group_.thread() % kLanes);
+    if (wanted && entry.row != kNoRow) batch.put(s, entry);
+  }
   __device__ __forceinline__ double target(int32_t s) const {
-    if constexpr (std::is_same_v<Known, FirstTarget>) {
+    if constexpr (std::is_same_v<Known, FirstTarget<kWarps>>) {
       if (s == known_.sample) return known_.target;
     }
     return target_of(args_, row_, s);

@@ -64,12 +64,12 @@ class ThresholdSelection {
       }
       const double target = stratum_target<double>(slot - kept_, drawn_, u) * rest_;
       const int32_t tile = find_tile(cdf_, 0, row_.tiles - 1, target);
-      const TileWeights weights(row_, tile);
-      const TilePages pages(args_, row_, tile);
+      const TileWeights<1> weights(row_, tile, 0);
+      const TilePages<1> pages(args_, row_, tile, 0);
       const double below = tile == 0 ? 0.0 : cdf_[tile - 1];
       const float scale = tile_scale(row_.stats[tile], masses_.largest);
       const float local = static_cast<float>(target - below) / scale;
-      const int32_t key = find_key(weights, local, [&](float w) { return keeps(w, scale) ? 0.0f : w; });
+      const int32_t key = find_key<1>(weights, 0, local, [&](float w) { return keeps(w, scale) ? 0.0f : w; });
       batch.put(slot, {pages.value_row(args_, row_, tile * kScoreTile + key), weight});
     }
   }

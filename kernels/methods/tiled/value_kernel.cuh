@@ -51,11 +51,11 @@ class TiledSelection {
       const int32_t first_tile = segment * segment_tiles_;
       const int32_t tile =
           find_tile(cdf_, first_tile, min(row_.tiles, first_tile + segment_tiles_) - 1, target);
-      const TileWeights weights(row_, tile);
-      const TilePages pages(args_, row_, tile);
+      const TileWeights<1> weights(row_, tile, 0);
+      const TilePages<1> pages(args_, row_, tile, 0);
       const double below = tile == 0 ? 0.0 : cdf_[tile - 1];
       const float local = static_cast<float>(target - below) / tile_scale(row_.stats[tile], masses_.largest);
-      const int32_t key = tile * kScoreTile + find_key(weights, local, [](float w) { return w; });
+      const int32_t key = tile * kScoreTile + find_key<1>(weights, 0, local, [](float w) { return w; });
       const float weight = proportional_ ? 1.0f / static_cast<float>(row_.budget)
                                          : static_cast<float>(mass / masses_.total / budget);
       batch.put(slot, {pages.value_row(args_, row_, key), weight});
