@@ -6,6 +6,7 @@
 // (policy/divergence_phase.h).
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <map>
 #include <optional>
 #include <utility>
@@ -392,8 +393,14 @@ void Automatic::update() {
   const auto sweeps = std::clamp<size_t>(kSweeps / outcomes, 6, 250);
   const size_t behind = std::max<size_t>(1, sweeps / (outcomes > kManyOutcomes ? 8 : 2));
   const size_t of_steps = outcomes > kManyOutcomes ? sweeps / 2 : sweeps;
+  // Side by side, since whoever tells waits for both: they know nothing of each other.
+  std::future<void> steps;
+  if (learned_ >= kWalkingSteps) {
+    steps = std::async(std::launch::async,
+                       [&] { walk(steps_, by_steps_ || !compares() ? of_steps : behind, "auto-steps"); });
+  }
   walk(smooth_, by_steps_ ? behind : sweeps, "auto");
-  if (learned_ >= kWalkingSteps) walk(steps_, by_steps_ || !compares() ? of_steps : behind, "auto-steps");
+  if (steps.valid()) steps.get();
   if (outcomes >= kTrustedOutcomes) settle();
 }
 
