@@ -202,6 +202,11 @@ void CudaDecoder::normalise(const NormStep& step, cudaStream_t stream) {
                                       .weight = step.weight.data(),
                                       .out = hidden_.data(),
                                       .int8_grid = step.int8_grid};
+  if (step.adds_hidden && rank_.collective != nullptr) {
+    // What is added is a product of which each rank has a part.
+    if (step.quantized.elements == nullptr && rank_.collective->sum_and_normalise(params, stream)) return;
+    rank_.collective->sum(hidden_.data(), step.rows * config_.hidden_size, dtype_, stream);
+  }
   if (step.quantized.elements != nullptr) {
     kernels::rms_norm_quantized_cuda(params, step.quantized, device_, stream);
   } else {
@@ -285,11 +290,6 @@ MatmulParams CudaDecoder::logits_product(const void* states, int64_t rows, void*
           .weight_scales = weights_.output_head.scales.as<float>(),
           .out = out,
           .out_stride = rank_.collective == nullptr ? logits_stride_ : vocabulary_.stride};
-}
-
-void CudaDecoder::sum_over_ranks(int64_t rows, cudaStream_t stream) {
-  if (rank_.collective == nullptr) return;
-  rank_.collective->sum(hidden_.data(), rows * config_.hidden_size, dtype_, stream);
 }
 
 void CudaDecoder::tune(int64_t rows, cudaStream_t stream) {
@@ -469,7 +469,6 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
   }
   if (config_.sub_norms) normalise_rows(weights.attention_sub_norm, rows, q_width_, attended_, stream);
   matmul_.run(product(LayerProduct::kAttentionOutput, layer, rows), stream);
-  sum_over_ranks(rows, stream);
   const Fed gate_up = fed(LayerProduct::kGateUp, layer, rows);
   normalise({.weight = weights.post_attention_norm,
              .rows = rows,
@@ -491,7 +490,6 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
   if (config_.sub_norms)
     normalise_rows(weights.mlp_sub_norm, rows, config_.intermediate_size, activated_, stream);
   matmul_.run(down.product, stream);
-  sum_over_ranks(rows, stream);
 }
 
 void CudaDecoder::queue(const PassPlan& plan, const PassArrays& arrays,

@@ -142,7 +142,7 @@ class CudaDecoder {
   struct NormStep {
     const DeviceBuffer& weight;
     int64_t rows = 0;
-    bool adds_hidden = false;               // hidden is added to the residual first
+    bool adds_hidden = false;               // hidden, summed over the ranks, is added to the residual first
     bool int8_grid = false;                 // RmsNormParams::int8_grid
     kernels::QuantizedRows quantized = {};  // where the result goes instead of hidden, unless null
   };
@@ -166,8 +166,6 @@ class CudaDecoder {
   Fed fed(LayerProduct which, int32_t layer, int64_t rows);
   // Of the rank's part of the vocabulary.
   MatmulParams logits_product(const void* states, int64_t rows, void* out) const;
-  // Adds what every rank has computed of the first `rows` rows of hidden_.
-  void sum_over_ranks(int64_t rows, cudaStream_t stream);
   // Logits of at most limits().outputs states, computed by all ranks.
   void gather_logits(const std::byte* states, int64_t rows, std::byte* out, cudaStream_t stream);
   void attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays,

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "model/cuda/device_memory.h"
+#include "model/cuda/peer_sums.h"
 #include "model/cuda/torch_cuda.h"
 
 namespace allot::model::cuda {
@@ -96,13 +97,21 @@ ncclDataType_t nccl_type(kernels::DType dtype) {
 
 class RankCollective final : public Collective {
  public:
-  RankCollective(ncclComm_t comm, const std::atomic<bool>* aborted) : comm_(comm), aborted_(aborted) {}
+  // `peers` may be null.
+  RankCollective(int32_t rank, ncclComm_t comm, PeerSums* peers, const std::atomic<bool>* aborted)
+      : rank_(rank), comm_(comm), peers_(peers), aborted_(aborted) {}
 
   void sum(void* data, int64_t count, kernels::DType dtype, kernels::CudaStream stream) override {
     require_connected();
+    if (peers_ != nullptr && peers_->sum(rank_, data, count, dtype, stream)) return;
     check_nccl(library().all_reduce(data, data, static_cast<size_t>(count), nccl_type(dtype), ncclSum, comm_,
                                     stream),
                "ncclAllReduce");
+  }
+
+  bool sum_and_normalise(const kernels::RmsNormParams& norm, kernels::CudaStream stream) override {
+    require_connected();
+    return peers_ != nullptr && peers_->sum_and_normalise(rank_, norm, stream);
   }
 
   void gather(const void* part, void* all, int64_t bytes, kernels::CudaStream stream) override {
@@ -117,7 +126,9 @@ class RankCollective final : public Collective {
       throw CudaError("the devices of this model are no longer connected: another of them failed");
   }
 
+  int32_t rank_;
   ncclComm_t comm_;
+  PeerSums* peers_;
   const std::atomic<bool>* aborted_;
 };
 
@@ -125,6 +136,7 @@ class RankCollective final : public Collective {
 
 struct NcclGroup::Impl {
   std::vector<ncclComm_t> comms;
+  std::unique_ptr<PeerSums> peers;
   std::atomic<bool> aborted = false;
   std::vector<RankCollective> ranks;
 };
@@ -133,7 +145,9 @@ NcclGroup::NcclGroup(std::span<const int> devices) : impl_(std::make_unique<Impl
   impl_->comms.resize(devices.size());
   check_nccl(library().init_all(impl_->comms.data(), static_cast<int>(devices.size()), devices.data()),
              "ncclCommInitAll");
-  for (const ncclComm_t comm : impl_->comms) impl_->ranks.emplace_back(comm, &impl_->aborted);
+  impl_->peers = PeerSums::connect(devices);
+  for (size_t r = 0; r < devices.size(); ++r)
+    impl_->ranks.emplace_back(static_cast<int32_t>(r), impl_->comms[r], impl_->peers.get(), &impl_->aborted);
 }
 
 NcclGroup::~NcclGroup() {
@@ -147,6 +161,7 @@ Collective& NcclGroup::of_rank(int32_t rank) {
 
 void NcclGroup::abort() {
   if (impl_->aborted.exchange(true)) return;
+  if (impl_->peers != nullptr) impl_->peers->stop();
   for (const ncclComm_t comm : impl_->comms) (void)library().abort(comm);
 }
 

@@ -12,8 +12,9 @@
 namespace allot::model::cuda {
 
 // The collectives of all ranks; they are used from one thread a rank, whose current device is the rank's.
-// Which algorithm NCCL takes depends on the sizes and the machine, and with it the order of a sum, but not
-// from run to run. Graphs that were captured with a collective must end before this.
+// Sums of few numbers go from device to device where these write each other's memory (peer_sums.h), all else
+// through NCCL. Which algorithm NCCL takes depends on the sizes and the machine, and with it the order of a
+// sum, but not from run to run. Graphs that were captured with a collective must end before this.
 class NcclGroup {
  public:
   // Rank r is on CUDA device devices[r]; no device twice. Connects them; some seconds, and some hundreds of

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/rows/token_kernels.h"
+#include "kernels/peer_sum_cuda.h"
 #include "kernels/rows_cuda.h"
 #include "kernels/token_sampler_cuda.h"
 #include "tests/kernels/cuda/device_limits.h"
@@ -236,6 +237,75 @@ TEST(TokenSamplerCudaHost, RefusesWhatItCannotDoWithTheValues) {
       Names("ids", "null"));
   EXPECT_THAT(message_of<InvalidArgument>([] { feed_tokens_cuda({.tokens = 1}, kH200, nullptr); }),
               Names("feed_tokens", "choices", "null"));
+}
+
+TEST(PeerSumCudaHost, RefusesWhatItCannotDoWithTheValues) {
+  alignas(256) static std::byte mailbox[256];
+  const auto sum = [](PeerSumParams p) {
+    return message_of<InvalidArgument>([&] { peer_sum_cuda(p, kH200, nullptr); });
+  };
+  PeerSumParams p = {.rank = 0,
+                     .ranks = 2,
+                     .count = 8,
+                     .data = data,
+                     .mailboxes = {mailbox, mailbox},
+                     .stop = reinterpret_cast<const uint32_t*>(data)};
+  const auto with = [&](auto field, auto value) {
+    PeerSumParams q = p;
+    q.*field = value;
+    return sum(q);
+  };
+  EXPECT_THAT(with(&PeerSumParams::ranks, 3), Names("peer_sum", "3 ranks", "on 2 ranks", "on 4", "on 8"));
+  EXPECT_THAT(with(&PeerSumParams::count, 6), Names("peer_sum", "count 6", "bfloat16"));
+  EXPECT_THAT(with(&PeerSumParams::count, most_peer_sum_bytes(2) / 2 + 4),
+              Names("peer_sum", "524288 bytes on 2 ranks"));
+  EXPECT_THAT(with(&PeerSumParams::rank, 2), Names("peer_sum", "rank is 2 of 2"));
+  EXPECT_THAT(with(&PeerSumParams::data, static_cast<void*>(mailbox + 4)),
+              Names("peer_sum", "data", "8 bytes"));
+  EXPECT_THAT(with(&PeerSumParams::stop, nullptr), Names("peer_sum", "stop"));
+  p.mailboxes[1] = mailbox + 128;
+  EXPECT_THAT(sum(p), Names("peer_sum", "mailbox of rank 1", "256 bytes"));
+}
+
+TEST(PeerSumCudaHost, NormsWhatItHasAKernelFor) {
+  RmsNormParams norm{.rows = 4,
+                     .width = 8192,
+                     .dtype = DType::kBFloat16,
+                     .epsilon = 1e-5f,
+                     .input = data,
+                     .residual = data,
+                     .weight = data,
+                     .out = data};
+  const auto takes = [&](int32_t ranks, auto field, auto value) {
+    RmsNormParams other = norm;
+    other.*field = value;
+    return peer_sum_norm_takes(ranks, other, kH200);
+  };
+  EXPECT_TRUE(takes(2, &RmsNormParams::rows, 32));
+  EXPECT_FALSE(takes(2, &RmsNormParams::rows, 33)) << "more than is sent";
+  EXPECT_TRUE(takes(4, &RmsNormParams::rows, 16));
+  EXPECT_FALSE(takes(4, &RmsNormParams::rows, 17));
+  EXPECT_FALSE(takes(3, &RmsNormParams::rows, 1));
+  EXPECT_FALSE(takes(2, &RmsNormParams::width, 8196)) << "more than a cluster has threads for";
+  EXPECT_FALSE(takes(2, &RmsNormParams::width, 4094)) << "no whole eights of bytes";
+  EXPECT_FALSE(takes(2, &RmsNormParams::int8_grid, true));
+  EXPECT_FALSE(peer_sum_norm_takes(2, norm, {.compute_capability = 80, .multiprocessors = 108}));
+  alignas(256) static std::byte mailbox[256];
+  PeerSumParams sum = {
+      .ranks = 2, .mailboxes = {mailbox, mailbox}, .stop = reinterpret_cast<const uint32_t*>(data)};
+  const auto message = [&] {
+    return message_of<InvalidArgument>([&] { peer_sum_norm_cuda(sum, norm, kH200, nullptr); });
+  };
+  norm.rows = 33;
+  EXPECT_THAT(message(), Names("peer_sum", "33 rows of 8192 bfloat16", "2 ranks"));
+  norm.rows = 1;
+  sum.count = 8;
+  EXPECT_THAT(message(), Names("peer_sum", "count 0"));
+  sum.count = 0;
+  norm.weight = reinterpret_cast<const std::byte*>(data) + 4;
+  EXPECT_THAT(message(), Names("peer_sum", "weight", "8 bytes"));
+  sum.rank = -1;
+  EXPECT_THAT(message(), Names("peer_sum", "rank is -1 of 2"));
 }
 
 TEST(TokenSamplerCudaHost, SharesARowAmongMoreBlocksTheFewerRowsThereAre) {

@@ -69,11 +69,12 @@ struct RankNumbers {
   std::vector<float> data, gathered;
 };
 constexpr int64_t kCount = 8192;
+constexpr int64_t kManyNumbers = 1'000'000;  // more than devices send each other
 
 // Calls queue(collective, stream, data, gathered) for each rank of a new group, on its device and a thread of
 // its own.
 template <class Queue>
-std::vector<RankNumbers> run_collectives(int ranks, const Queue& queue) {
+std::vector<RankNumbers> run_collectives(int ranks, int64_t count, const Queue& queue) {
   std::vector<int> devices(static_cast<size_t>(ranks));
   std::iota(devices.begin(), devices.end(), 0);
   cuda::NcclGroup group(devices);
@@ -83,11 +84,10 @@ std::vector<RankNumbers> run_collectives(int ranks, const Queue& queue) {
       [&](int32_t rank) {
         cuda::check(cudaSetDevice(rank), "cudaSetDevice");
         const cuda::Stream stream;
-        const std::vector<float> own(kCount, static_cast<float>(rank + 1));
-        const cuda::DeviceBuffer data(kCount * 4), gathered(ranks * kCount * 4);
-        cuda::check(
-            cudaMemcpyAsync(data.data(), own.data(), kCount * 4, cudaMemcpyHostToDevice, stream.get()),
-            "copy");
+        const std::vector<float> own(count, static_cast<float>(rank + 1));
+        const cuda::DeviceBuffer data(count * 4), gathered(ranks * count * 4);
+        cuda::check(cudaMemcpyAsync(data.data(), own.data(), count * 4, cudaMemcpyHostToDevice, stream.get()),
+                    "copy");
         queue(group.of_rank(rank), stream, data, gathered);
         const auto download = [&](const cuda::DeviceBuffer& from) {
           std::vector<float> to(static_cast<size_t>(from.size()) / 4);
@@ -108,31 +108,56 @@ std::vector<float> sum_of_ranks(int ranks, int64_t count) {
 }
 
 TEST_P(CudaSplit, SumsAndGathersOverTheDevices) {
-  const std::vector<RankNumbers> ranks =
-      run_collectives(GetParam(), [](Collective& collective, const cuda::Stream& stream,
-                                     const cuda::DeviceBuffer& data, const cuda::DeviceBuffer& gathered) {
-        collective.gather(data.data(), gathered.data(), kCount * 4, stream.get());
-        collective.sum(data.data(), kCount, kernels::DType::kFloat32, stream.get());
+  for (const int64_t count : {kCount, kManyNumbers}) {
+    const std::vector<RankNumbers> ranks =
+        run_collectives(GetParam(), count,
+                        [&](Collective& collective, const cuda::Stream& stream,
+                            const cuda::DeviceBuffer& data, const cuda::DeviceBuffer& gathered) {
+                          collective.gather(data.data(), gathered.data(), count * 4, stream.get());
+                          collective.sum(data.data(), count, kernels::DType::kFloat32, stream.get());
+                        });
+    for (const RankNumbers& rank : ranks) {
+      EXPECT_EQ(rank.data, sum_of_ranks(GetParam(), count));
+      for (size_t i = 0; i < rank.gathered.size(); ++i)
+        ASSERT_EQ(rank.gathered[i], static_cast<float>(static_cast<int64_t>(i) / count + 1));
+    }
+  }
+}
+
+// Few numbers from device to device, many through a library, in turn.
+TEST_P(CudaSplit, SumsOfSeveralSizesFollowEachOther) {
+  const std::vector<RankNumbers> ranks = run_collectives(
+      GetParam(), kManyNumbers,
+      [](Collective& collective, const cuda::Stream& stream, const cuda::DeviceBuffer& data,
+         const cuda::DeviceBuffer&) {
+        for (const int64_t count : {kCount, kManyNumbers, int64_t{4}, kCount, kCount, int64_t{2}})
+          collective.sum(data.data(), count, kernels::DType::kFloat32, stream.get());
       });
+  // Each sum after the first has `ranks` equal terms.
+  const auto ranks_to = [](double power) { return std::pow(static_cast<double>(GetParam()), power); };
+  const double first = GetParam() * (GetParam() + 1) / 2.0;
   for (const RankNumbers& rank : ranks) {
-    EXPECT_EQ(rank.data, sum_of_ranks(GetParam(), kCount));
-    for (size_t i = 0; i < rank.gathered.size(); ++i)
-      ASSERT_EQ(rank.gathered[i], static_cast<float>(i / kCount + 1));
+    EXPECT_EQ(rank.data[0], first * ranks_to(5));
+    EXPECT_EQ(rank.data[3], first * ranks_to(4));
+    EXPECT_EQ(rank.data[kCount - 1], first * ranks_to(3));
+    EXPECT_EQ(rank.data[kCount], first);
+    EXPECT_EQ(rank.data.back(), first);
   }
 }
 
 // As where a cache is filled at random: no prompt's pass comes before the graph of a decode step.
 TEST_P(CudaSplit, TheFirstCollectivesMayBeWithinACapture) {
   const std::vector<RankNumbers> ranks =
-      run_collectives(GetParam(), [](Collective& collective, const cuda::Stream& stream,
-                                     const cuda::DeviceBuffer& data, const cuda::DeviceBuffer& gathered) {
-        const cuda::Graph graph = cuda::Graph::capture(stream.get(), [&] {
-          collective.sum(data.data(), kCount, kernels::DType::kFloat32, stream.get());
-          collective.gather(data.data(), gathered.data(), kCount * 4, stream.get());
-        });
-        graph.launch(stream.get());
-        stream.synchronize();
-      });
+      run_collectives(GetParam(), kCount,
+                      [](Collective& collective, const cuda::Stream& stream, const cuda::DeviceBuffer& data,
+                         const cuda::DeviceBuffer& gathered) {
+                        const cuda::Graph graph = cuda::Graph::capture(stream.get(), [&] {
+                          collective.sum(data.data(), kCount, kernels::DType::kFloat32, stream.get());
+                          collective.gather(data.data(), gathered.data(), kCount * 4, stream.get());
+                        });
+                        graph.launch(stream.get());
+                        stream.synchronize();
+                      });
   for (const RankNumbers& rank : ranks)
     EXPECT_EQ(rank.gathered, sum_of_ranks(GetParam(), GetParam() * kCount));
 }
