@@ -5,9 +5,6 @@
 // A block has places of its own in the mailboxes and counts its sums by itself. There are two sets of places,
 // for odd and even sums: whoever has the numbers of a sum from all ranks knows that all have finished the sum
 // before, and so have read what is overwritten in the next one.
-#include <string>
-
-#include "base/error.h"
 #include "kernels/cuda/rows/cluster.cuh"
 #include "kernels/cuda/rows/launch.h"
 #include "kernels/cuda/rows/row_vectors.cuh"
@@ -186,8 +183,7 @@ __global__ void __launch_bounds__(kThreads)
   float squares = 0;
 #pragma unroll
   for (int j = 0; j < kChunkElements<T>; ++j) squares = fmaf(x[j], x[j], squares);
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) squares += __shfl_xor_sync(kFullWarp, squares, offset);
+  squares = sum_of_lanes(squares, 32);
   if (threadIdx.x % 32 == 0) warp_squares[threadIdx.x / 32] = squares;
   __syncthreads();
   if (threadIdx.x == 0) *last_number = number;
@@ -205,48 +201,6 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int j = 0; j < kChunkElements<T>; ++j) x[j] = x[j] * factor * weight[j];
   store_chunk<T>(norm.out, element, x);
-}
-
-void require(bool holds, const std::string& what) {
-  if (!holds) throw InvalidArgument("peer_sum: " + what);
-}
-
-bool is_aligned(const void* pointer, uintptr_t bytes) {
-  return pointer != nullptr && reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-}
-
-void check_ranks(const PeerSumParams& p) {
-  require(p.rank >= 0 && p.rank < p.ranks,
-          "rank is " + std::to_string(p.rank) + " of " + std::to_string(p.ranks));
-  require(is_aligned(p.stop, 4), "stop must be a pointer to a word");
-  for (int32_t rank = 0; rank < p.ranks; ++rank)
-    require(is_aligned(p.mailboxes[rank], 256),
-            "mailbox of rank " + std::to_string(rank) + " must be a pointer aligned to 256 bytes");
-}
-
-void check_sum(const PeerSumParams& p) {
-  require(peer_sum_takes(p.ranks, p.count, p.dtype),
-          "no kernel for count " + std::to_string(p.count) + " of " + std::string(name(p.dtype)) + " on " +
-              std::to_string(p.ranks) + " ranks; whole eights of at most " +
-              std::to_string(most_peer_sum_bytes(2)) +
-              " bytes on 2 ranks, half of that on 4 and a quarter on 8 have one");
-  check_ranks(p);
-  require(is_aligned(p.data, kChunk), "data must be a pointer aligned to 8 bytes");
-}
-
-void check_sum_and_norm(const PeerSumParams& sum, const RmsNormParams& norm, const DeviceLimits& limits) {
-  check(norm);
-  require(peer_sum_norm_takes(sum.ranks, norm, limits),
-          "no kernel that norms " + std::to_string(norm.rows) + " rows of " + std::to_string(norm.width) +
-              " " + std::string(name(norm.dtype)) + " on " + std::to_string(sum.ranks) +
-              " ranks; see peer_sum_norm_takes()");
-  check_ranks(sum);
-  require(sum.data == nullptr && sum.count == 0,
-          "the numbers are those of the norm: data must be null, count 0");
-  for (const void* pointer :
-       {norm.input, static_cast<const void*>(norm.residual), norm.weight, static_cast<const void*>(norm.out)})
-    require(is_aligned(pointer, kChunk),
-            "input, residual, weight and out of the norm must be pointers aligned to 8 bytes");
 }
 
 int64_t blocks_of_row(const RmsNormParams& norm) {
@@ -276,7 +230,7 @@ bool peer_sum_takes(int32_t ranks, int64_t count, DType dtype) {
 }
 
 void peer_sum_cuda(const PeerSumParams& p, const DeviceLimits& limits, CudaStream stream) {
-  cuda::check_sum(p);
+  cuda::check(p);
   const int64_t chunks = p.count * size_of(p.dtype) / cuda::kChunk;
   const cuda::RowGrid grid = {.rows = static_cast<uint32_t>((chunks + cuda::kThreads - 1) / cuda::kThreads),
                               .threads = cuda::kThreads};
@@ -296,7 +250,7 @@ bool peer_sum_norm_takes(int32_t ranks, const RmsNormParams& norm, const DeviceL
 
 void peer_sum_norm_cuda(const PeerSumParams& sum, const RmsNormParams& norm, const DeviceLimits& limits,
                         CudaStream stream) {
-  cuda::check_sum_and_norm(sum, norm, limits);
+  cuda::check(sum, norm, limits);
   const auto of_row = static_cast<uint32_t>(cuda::blocks_of_row(norm));
   const cuda::RowGrid grid = {
       .rows = static_cast<uint32_t>(norm.rows) * of_row, .threads = cuda::kThreads, .cluster = of_row};

@@ -15,12 +15,13 @@ namespace allot::kernels::cuda {
 inline constexpr RowPlace kPlace{
     .suffix = " on CUDA", .memory = "device memory", .most_rows = INT32_MAX, .most_width = 65535 * 256};
 
-// Of arrays that are read 16 bytes at a time alone.
+// Of arrays that are read so many bytes at a time alone.
 inline void check_alignment(const RowCheck& check,
-                            std::initializer_list<std::pair<const char*, const void*>> pointers) {
+                            std::initializer_list<std::pair<const char*, const void*>> pointers,
+                            uintptr_t bytes = 16) {
   for (const auto& [field, pointer] : pointers) {
-    if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0)
-      check.refuse("{} is at {}; expected a multiple of 16 bytes", field, pointer);
+    if (reinterpret_cast<uintptr_t>(pointer) % bytes != 0)
+      check.refuse("{} is at {}; expected a multiple of {} bytes", field, pointer, bytes);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/cuda/rows/validate_rows.h"
 
 #include <cstdint>
+#include <string>
 
 #include "kernels/cuda/rows/place.h"
 #include "kernels/cuda/rows/token_kernels.h"
@@ -49,6 +50,20 @@ void check_quantized(Params p, const QuantizedRows& out,
   check.pointers({{"scales", out.scales}});
   check_alignment(check, inputs);
   check_alignment(check, {{"elements", out.elements}});
+}
+
+// What both sums over GPUs require; they are read 8 bytes at a time.
+RowCheck check_ranks(const PeerSumParams& p) {
+  const RowCheck check("peer_sum", kPlace);
+  if (p.rank < 0 || p.rank >= p.ranks) check.refuse("rank is {} of {}", p.rank, p.ranks);
+  check.pointers({{"stop", p.stop}});
+  check_alignment(check, {{"stop", p.stop}}, sizeof(uint32_t));
+  for (int32_t rank = 0; rank < p.ranks; ++rank) {
+    const std::string field = "mailbox of rank " + std::to_string(rank);
+    check.pointers({{field.c_str(), p.mailboxes[rank]}});
+    check_alignment(check, {{field.c_str(), p.mailboxes[rank]}}, 256);
+  }
+  return check;
 }
 
 }  // namespace
@@ -208,6 +223,34 @@ void check(const SplitQueriesParams& p) {
   const RowCheck check = check_fields(p, kPlace);
   check_split_kernel(check, p.dtype, p.head_dim, p.query_stride);
   check_alignment(check, {{"queries", p.queries}, {"planes", p.planes}});
+}
+
+void check(const PeerSumParams& p) {
+  if (!peer_sum_takes(p.ranks, p.count, p.dtype)) {
+    RowCheck("peer_sum", kPlace)
+        .refuse(
+            "no kernel for count {} of {} on {} ranks; whole eights of at most {} bytes on 2 ranks, half of "
+            "that on 4 and a quarter on 8 have one",
+            p.count, name(p.dtype), p.ranks, most_peer_sum_bytes(2));
+  }
+  const RowCheck check = check_ranks(p);
+  check.pointers({{"data", p.data}});
+  check_alignment(check, {{"data", p.data}}, 8);
+}
+
+void check(const PeerSumParams& sum, const RmsNormParams& norm, const DeviceLimits& limits) {
+  check(norm);
+  if (!peer_sum_norm_takes(sum.ranks, norm, limits)) {
+    RowCheck("peer_sum", kPlace)
+        .refuse("no kernel that norms {} rows of {} {} on {} ranks; see peer_sum_norm_takes()", norm.rows,
+                norm.width, name(norm.dtype), sum.ranks);
+  }
+  const RowCheck check = check_ranks(sum);
+  if (sum.data != nullptr || sum.count != 0)
+    check.refuse("the numbers are those of the norm: data must be null, count 0");
+  check_alignment(
+      check, {{"input", norm.input}, {"residual", norm.residual}, {"weight", norm.weight}, {"out", norm.out}},
+      8);
 }
 
 }  // namespace allot::kernels::cuda

@@ -1,9 +1,10 @@
-// Host checks of the row operations and of products of few rows: what rows.cc checks except the content of
-// arrays.
+// Host checks of the row operations, of products of few rows and of sums over GPUs: what rows.cc checks
+// except the content of arrays.
 #pragma once
 
 #include "kernels/fp8_cuda.h"
 #include "kernels/matvec_cuda.h"
+#include "kernels/peer_sum_cuda.h"
 #include "kernels/rows.h"
 #include "kernels/rows_cuda.h"
 #include "kernels/split_keys.h"
@@ -28,5 +29,7 @@ void check(const ScaleProductParams& params);
 void check(const RestoreSplitKeysParams& params);
 void check(const StoreSplitKeysParams& params);
 void check(const SplitQueriesParams& params);
+void check(const PeerSumParams& params);
+void check(const PeerSumParams& sum, const RmsNormParams& norm, const DeviceLimits& limits);
 
 }  // namespace allot::kernels::cuda
